@@ -1,0 +1,49 @@
+// Small helps; every page reads in full without them.
+(() => {
+  // A box that scrolls can be reached by keyboard; one that does not is no stop on the way.
+  const boxes = document.querySelectorAll(".math-scroll, .attn-scroll");
+  const stops = () => {
+    for (const box of boxes) {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  };
+  addEventListener("resize", stops);
+  document.fonts?.ready.then(stops);
+  stops();
+
+  for (const button of document.querySelectorAll(".print-button")) button.addEventListener("click", () => print());
+
+  // The theme button says what is set now; the theme's own script changes the setting.
+  const root = document.documentElement;
+  const words = { auto: "as the system", light: "light", dark: "dark" };
+  const say = () => {
+    for (const button of document.querySelectorAll(".theme-switch-button")) {
+      const label = `Colours: ${words[root.dataset.mode] || words.auto}`;
+      button.setAttribute("aria-label", label);
+      button.title = label;
+    }
+  };
+  new MutationObserver(say).observe(root, { attributes: true, attributeFilter: ["data-mode"] });
+  say();
+
+  // On paper, folded parts are open.
+  const folded = () => document.querySelectorAll("main details:not([open])");
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...folded()];
+    for (const part of opened) part.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const part of opened) part.open = false;
+  });
+
+  // A link into a folded part opens it.
+  const open = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let part = target && target.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+    if (target && target.closest("details")) target.scrollIntoView();
+  };
+  addEventListener("hashchange", open);
+  open();
+})();
