@@ -1,0 +1,286 @@
+"""Sphinx extension of the book's site: formulas as MathML, folds without script, and nothing from another host.
+
+What it does, in the order of a build:
+
+1. gives the pages attnlib's own style sheets (the palette and the one of ``attnlib.show``), read from the library;
+2. turns formulas into MathML, folded admonitions into ``<details>``, and drops the style sheets that cell outputs
+   carry for JupyterLab;
+3. gives each page a description, a notebook link, and only the scripts that it uses;
+4. writes ``404.html``, cuts the two fonts down to the signs in use, and removes theme files that no page asks for.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from jinja2 import Environment, FileSystemLoader
+from sphinx.locale import admonitionlabels
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+from sphinx.util.math import get_node_equation_number
+from webfont import icon_rules, math_characters, subset
+from texmath import FormulaError, plain, to_mathml
+
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATES = Path(__file__).resolve().parent / "site_theme"
+LOG = logging.getLogger(__name__)
+OUTPUT_STYLE = re.compile(r'<style class="attn-style">.*?</style>', re.DOTALL)
+DESCRIPTION_LENGTH = 155
+# Theme files that no page of this book asks for.
+UNUSED = ("scripts/fontawesome.js*", "scripts/bootstrap.js*", "vendor/**/*.ttf", "vendor/**/fa-brands*", "**/*.map")
+UNUSED += ("vendor/**/fa-regular*", "locales/**/*", "images/logo_*", "sbt-webpack-macros.html", "webpack-macros.html")
+UNUSED += ("sphinx-thebe*", ".gitignore")
+
+
+# Formulas
+
+
+def _formula(translator, node, display):
+    try:
+        return to_mathml(node.astext(), display=display)
+    except FormulaError as error:
+        page = translator.builder.current_docname
+        LOG.warning("formula %r: %s", node.astext(), error, location=(page, node.line), type="attnsite")
+        return f'<code class="formula-error">{translator.encode(node.astext())}</code>'
+
+
+def visit_math(translator, node):
+    translator.body.append(_formula(translator, node, display=False))
+    raise nodes.SkipNode
+
+
+def visit_math_block(translator, node):
+    body = translator.body
+    body.append(translator.starttag(node, "div", CLASS="math-block"))
+    body.append('<div class="math-scroll" tabindex="0" role="group" aria-label="Formula">')
+    body.append(_formula(translator, node, display=True) + "</div>")
+    if node["number"]:
+        body.append(f'<span class="eqno">({get_node_equation_number(translator, node)})')
+        translator.add_permalink_ref(node, "Link to this formula")
+        body.append("</span>")
+    body.append("</div>\n")
+    raise nodes.SkipNode
+
+
+# Folds
+
+
+class details(nodes.General, nodes.Element):
+    """A part that the reader unfolds, with or without JavaScript."""
+
+
+class summary(nodes.General, nodes.TextElement):
+    """The line of a fold that stays visible."""
+
+
+def visit_details(translator, node):
+    translator.body.append(translator.starttag(node, "details", CLASS="fold"))
+
+
+def visit_summary(translator, node):
+    translator.body.append(translator.starttag(node, "summary", suffix=""))
+
+
+class FoldAdmonitions(SphinxPostTransform):
+    """``:class: dropdown`` on an admonition becomes a native fold."""
+
+    default_priority = 400
+    formats = ("html",)
+
+    def run(self, **_):
+        for node in list(self.document.findall(nodes.Admonition)):
+            if "dropdown" not in node.get("classes", []):
+                continue
+            fold = details("", ids=node["ids"], names=node["names"])
+            fold["classes"] = [name for name in node["classes"] if name != "dropdown"]
+            children = list(node.children)
+            line = summary()
+            if children and isinstance(children[0], nodes.title):
+                line += children.pop(0).children
+            else:
+                line += nodes.Text(admonitionlabels.get(node.tagname, node.tagname.capitalize()))
+            fold += [line, *children]
+            node.replace_self(fold)
+
+
+def strip_output_styles(app, doctree, docname):
+    """The site links these style sheets once; in the outputs they are for JupyterLab."""
+    for node in list(doctree.findall(nodes.raw)):
+        if "attn-style" in node.astext():
+            text = OUTPUT_STYLE.sub("", node.astext())
+            node.replace_self(nodes.raw(text, text, **node.attributes))
+
+
+# Pages
+
+
+def describe(doctree):
+    """The first paragraph that is running text, as one line of at most 155 characters."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if isinstance(paragraph.parent, nodes.section):
+            text = " ".join("".join(_words(paragraph)).split())
+            if len(text) > DESCRIPTION_LENGTH:
+                text = text[:DESCRIPTION_LENGTH].rsplit(" ", 1)[0].rstrip(",;:") + " …"
+            if text:
+                return text
+    return ""
+
+
+def _words(node):
+    for child in node.children:
+        if isinstance(child, nodes.math):
+            try:
+                yield plain(child.astext())
+            except FormulaError:
+                yield ""  # the page itself reports it
+        elif isinstance(child, nodes.Text):
+            yield child.astext()
+        elif not isinstance(child, nodes.raw):
+            yield from _words(child)
+
+
+def fill_page(app, pagename, templatename, context, doctree):
+    """Description, notebook link and scripts of one page."""
+    if doctree is not None and 'name="description"' not in (context.get("metatags") or ""):
+        context["attn_description"] = describe(doctree)
+        if not context["attn_description"]:
+            LOG.warning("no paragraph to describe the page with", location=pagename, type="attnsite")
+    elif pagename == "search":
+        context["attn_description"] = f"Search every page of {app.config.html_title}, without a network."
+    if context.get("page_source_suffix") == ".ipynb":
+        context["attn_notebook"] = context["pathto"](f"_sources/{context['sourcename']}", 1)
+    body = context.get("body") or ""
+    unused = set()
+    if "sd-tab-set" not in body:
+        unused.add("design-tabs.js")
+    if "<pre" not in body:
+        unused |= {"clipboard.min.js", "copybutton.js"}
+    if pagename == "search":
+        return  # its scripts run in the order in which they are written
+    kept = []
+    for script in context.get("script_files", []):
+        name = str(getattr(script, "filename", script)).rsplit("/", 1)[-1]
+        if name not in unused:
+            if getattr(script, "filename", None) and hasattr(script, "attributes"):
+                script.attributes["defer"] = "defer"
+            kept.append(script)
+    context["script_files"] = kept
+
+
+# Files
+
+
+def write_library_styles(app):
+    """Put attnlib's style sheets among the static files; the library keeps the only copy."""
+    if app.builder.format != "html":
+        return
+    from attnlib import palette
+
+    folder = Path(app.doctreedir) / "attnsite_static"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "palette.css").write_text(palette.css(), encoding="utf-8")
+    styles = sorted(Path(palette.__file__).parent.rglob("show.css"))
+    if styles:
+        (folder / "show.css").write_bytes(styles[0].read_bytes())
+    else:
+        LOG.warning("attnlib has no show.css", type="attnsite")
+    app.config.html_static_path.append(str(folder))
+    for name in ("palette.css", "show.css", "book.css"):
+        app.add_css_file(name, priority=900)
+    app.add_js_file("book.js", priority=900)
+
+
+def finish(app, exception):
+    if exception or app.builder.format != "html":
+        return
+    out = Path(app.outdir)
+    _write_not_found(app, out)
+    _write_front_door(app, out)
+    _cut_fonts(out)
+    for pattern in UNUSED:
+        for path in (out / "_static").glob(pattern):
+            if path.is_file():
+                path.unlink()
+
+
+def _write_not_found(app, out):
+    """A page for any address that does not exist: served at any depth, so every link starts at the site's root."""
+    base = "/" + app.config.attnsite_base_path.strip("/") + "/"
+    site_map = app.config.external_site_map
+    parts = [
+        {
+            "caption": tree.caption or "Chapters",
+            "pages": [
+                {"link": app.builder.get_target_uri(str(item)), "title": app.env.titles[str(item)].astext()}
+                for item in tree.items
+                if str(item) in app.env.titles
+            ],
+        }
+        for tree in site_map.root.subtrees
+    ]
+    page = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=False).get_template("404.html")
+    html = page.render(
+        base=base.replace("//", "/"),
+        home=app.builder.get_target_uri(app.config.root_doc),
+        title=app.config.html_title,
+        parts=parts,
+    )
+    (out / "404.html").write_text(html, encoding="utf-8")
+
+
+def _write_front_door(app, out):
+    """The site's root leads to the first page, which lives one folder down."""
+    home = app.builder.get_target_uri(app.config.root_doc)
+    if home == "index.html":
+        return
+    title = app.config.html_title
+    html = (
+        f'<!DOCTYPE html>\n<html lang="{app.config.language}">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="description" content="{title}: go to the first page.">\n'
+        f'<meta http-equiv="refresh" content="0; url={home}">\n<link rel="canonical" href="{home}">\n'
+        f"<title>{title}</title>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+        f'<p><a href="{home}">Go to the first page</a></p>\n</main>\n</body>\n</html>\n'
+    )
+    (out / "index.html").write_text(html, encoding="utf-8")
+
+
+def _cut_fonts(out):
+    static = out / "_static"
+    pages = [path.read_text(encoding="utf-8") for path in sorted(out.rglob("*.html"))]
+    subset(_math_font(), math_characters(pages), static / "stix-two-math.woff2")
+    names = set(re.findall(r"\bfa-[a-z-]+", " ".join(pages)))
+    style = static / "styles" / "pydata-sphinx-theme.css"
+    text, icons = icon_rules(style.read_text(encoding="utf-8"), names)
+    style.write_text(text, encoding="utf-8")
+    solid = static / "vendor/fontawesome/webfonts/fa-solid-900.woff2"
+    subset(solid, icons, solid)
+    for path in [*static.rglob("*.css"), *static.rglob("*.js")]:
+        text = path.read_text(encoding="utf-8")
+        lean = re.sub(r"/\*# sourceMappingURL=.*?\*/|//# sourceMappingURL=.*", "", text)
+        if lean != text:
+            path.write_text(lean, encoding="utf-8")
+
+
+def _math_font():
+    import ziamath
+
+    return Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf"
+
+
+def setup(app):
+    # attnlib is read from this checkout; the small environment of the site does not install it.
+    if str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    app.add_config_value("attnsite_base_path", "/", "html", [str])
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
+    app.add_node(details, html=(visit_details, lambda translator, _: translator.body.append("</details>\n")))
+    app.add_node(summary, html=(visit_summary, lambda translator, _: translator.body.append("</summary>\n")))
+    app.add_post_transform(FoldAdmonitions)
+    app.connect("builder-inited", write_library_styles)
+    app.connect("doctree-resolved", strip_output_styles)
+    # After the theme's own handlers, which add scripts.
+    app.connect("html-page-context", fill_page, priority=900)
+    app.connect("build-finished", finish)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
