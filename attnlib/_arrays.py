@@ -37,7 +37,9 @@ def namespace(**arrays):
 
 
 def statistics_dtype(xp, dtype):
-    """The type that scores and softmax are computed in: `dtype`, but at least float32."""
+    """The type that scores and softmax are computed in: `dtype`, at least float32; integers are refused."""
+    if not xp.isdtype(dtype, "real floating"):
+        raise ShapeError(f"got type {dtype}, wanted floating point: convert it, as in array * 1.0")
     return xp.float32 if xp.finfo(dtype).bits < 32 else dtype
 
 

@@ -75,6 +75,7 @@ def scores(query, key):
     array([2., 0., 6.])
     """
     xp = namespace(query=query, key=key)
+    _require_rows(query=query, key=key)
     if query.shape[-1] != key.shape[-1]:
         raise ShapeError(
             f"query has width {query.shape[-1]}, key has width {key.shape[-1]}: a dot product needs equal "
@@ -263,6 +264,7 @@ def weighted_sum(weights, value):
     array([[1., 3.]])
     """
     xp = namespace(weights=weights, value=value)
+    _require_rows(weights=weights, value=value)
     if weights.shape[-1] != value.shape[-2]:
         raise ShapeError(
             f"weights have {weights.shape[-1]} columns (keys), value has {value.shape[-2]} rows: wanted one "
@@ -390,7 +392,7 @@ def _forget_unseen(xp, query, key, value, mask):
 
     Their weights are 0, but 0 · NaN is NaN, in the output and in the gradients.
     """
-    allowed = masks.read_mask(mask, _scores_shape(query, key), query.dtype)[0]
+    allowed = masks.read_mask(mask, _scores_shape(query, key), statistics_dtype(xp, query.dtype))[0]
     if allowed.ndim == 1:
         allowed = allowed[None, :]
     seen = xp.any(allowed, axis=-2)[..., None]
@@ -409,6 +411,14 @@ def _empty_rows(xp, x, attn_mask):
     return empty | ~xp.any(allowed, axis=-1, keepdims=True)
 
 
+def _require_rows(**arrays):
+    for name, array in arrays.items():
+        if array.ndim < 2:
+            raise ShapeError(
+                f"{name} has shape {tuple(array.shape)}, wanted at least 2 axes: (..., tokens, width)"
+            )
+
+
 def _scores_shape(query, key):
     return (*broadcast_shapes(query.shape[:-2], key.shape[:-2]), query.shape[-2], key.shape[-2])
 
@@ -417,9 +427,8 @@ def _prepare(query, key, value, attn_mask, is_causal, causal_align, scale, enabl
     """Check everything that can be wrong, repeat grouped heads, and settle mask and scale."""
     xp = namespace(query=query, key=key, value=value)
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+    _require_rows(query=query, key=key, value=value)
     for name, array in (("query", query), ("key", key), ("value", value)):
-        if array.ndim < 2:
-            raise ShapeError(f"{name} has shape {tuple(array.shape)}, wanted at least (tokens, width)")
         if not xp.isdtype(array.dtype, "real floating"):
             raise ShapeError(
                 f"{name} has type {array.dtype}, wanted floating point: convert it, as in {name} * 1.0"
@@ -430,7 +439,8 @@ def _prepare(query, key, value, attn_mask, is_causal, causal_align, scale, enabl
             )
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(
-            f"{shapes}: key has {key.shape[-2]} tokens, value has {value.shape[-2]}; wanted one value row per key"
+            f"{shapes}: key has {key.shape[-2]} tokens, value has {value.shape[-2]}; "
+            f"wanted one value row per key"
         )
     if enable_gqa:
         key, value = _share_heads(query, key, value)
@@ -452,7 +462,7 @@ def _share_heads(query, key, value):
     n_q, n_kv, n_value = query.shape[-3], key.shape[-3], value.shape[-3]
     if n_kv != n_value:
         raise ShapeError(f"key has {n_kv} heads, value has {n_value}: wanted the same number")
-    if n_kv == 0 or n_q % n_kv:
+    if 0 in (n_q, n_kv) or n_q % n_kv:
         raise ShapeError(
             f"{n_q} query heads cannot share {n_kv} key/value heads: wanted a multiple, "
             f"so that each key/value head serves the same number of query heads"
@@ -468,7 +478,7 @@ def _settle_mask(xp, query, key, attn_mask, is_causal, causal_align):
             masks.check_align(causal_align, n_q, n_k, "causal_align")
         if attn_mask is not None:
             namespace(query=query, attn_mask=attn_mask)
-            masks.read_mask(attn_mask, _scores_shape(query, key), query.dtype)
+            masks.read_mask(attn_mask, _scores_shape(query, key), statistics_dtype(xp, query.dtype))
         return attn_mask
     if attn_mask is not None:
         raise MaskError(

@@ -1,5 +1,7 @@
 """From token vectors to heads and back: projections, splitting, merging, grouped heads."""
 
+import operator
+
 from ._arrays import namespace
 from .errors import ShapeError
 
@@ -75,8 +77,7 @@ def split_heads(x, n_heads):
     xp = namespace(x=x)
     if x.ndim < 2:
         raise ShapeError(f"x has shape {tuple(x.shape)}, wanted at least (T, n_heads * d_h)")
-    if isinstance(n_heads, bool) or not isinstance(n_heads, int) or n_heads < 1:
-        raise ShapeError(f"n_heads is {n_heads!r}, wanted a whole number of at least 1")
+    n_heads = _count(n_heads, "n_heads")
     *lead, n_tokens, width = x.shape
     if width % n_heads:
         raise ShapeError(
@@ -137,6 +138,11 @@ def repeat_heads(x, times):
     -------
     array, shape (..., n_kv_heads * times, T, d_h)
 
+    Raises
+    ------
+    ShapeError
+        If `x` has fewer than three axes, or `times` is below 1.
+
     Notes
     -----
     Source: Ainslie et al. 2023 (grouped-query attention); order as torch's ``enable_gqa``.
@@ -147,7 +153,20 @@ def repeat_heads(x, times):
     >>> repeat_heads(np.array([[[0.]], [[1.]]]), 2)[:, 0, 0]
     array([0., 0., 1., 1.])
     """
-    return namespace(x=x).repeat(x, times, axis=-3)
+    xp = namespace(x=x)
+    if x.ndim < 3:
+        raise ShapeError(f"x has shape {tuple(x.shape)}, wanted at least (n_kv_heads, T, d_h)")
+    return xp.repeat(x, _count(times, "times"), axis=-3)
+
+
+def _count(number, name):
+    try:
+        whole = 0 if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        whole = 0
+    if whole < 1:
+        raise ShapeError(f"{name} is {number!r}, wanted a whole number of at least 1")
+    return whole
 
 
 def _swap_middle(n_lead):

@@ -4,6 +4,8 @@ Rows are queries, columns are keys. torch's ``scaled_dot_product_attention`` rea
 way; ``torch.nn.MultiheadAttention`` reads it the other way round (True = ignore): see :func:`to_ignore`.
 """
 
+import operator
+
 import numpy as np
 
 from ._arrays import constant, namespace, to_library
@@ -239,12 +241,16 @@ def document_mask(ids_q, ids_k=None, *, like=None):
            [1, 1, 0],
            [0, 0, 1]])
     """
-    ids_q = np.asarray(ids_q)
-    ids_k = ids_q if ids_k is None else np.asarray(ids_k)
+    try:
+        ids_q = np.asarray(ids_q)
+        ids_k = ids_q if ids_k is None else np.asarray(ids_k)
+        np.broadcast_shapes(ids_q.shape[:-1], ids_k.shape[:-1])
+    except ValueError as problem:
+        raise MaskError(f"ids_q and ids_k do not fit, wanted shape (..., tokens): {problem}") from None
     for name, ids in (("ids_q", ids_q), ("ids_k", ids_k)):
         if ids.ndim < 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
             raise MaskError(
-                f"{name} has shape {ids.shape} and type {ids.dtype}, wanted whole numbers, shape (..., tokens)"
+                f"{name} has shape {ids.shape} and type {ids.dtype}, wanted whole numbers (..., tokens)"
             )
     return to_library(ids_q[..., :, None] == ids_k[..., None, :], like)
 
@@ -430,9 +436,12 @@ def _distance(n_q, n_k, align):
 
 
 def _whole(number, name):
-    if isinstance(number, bool | np.bool_) or not isinstance(number, int | np.integer):
-        raise MaskError(f"{name} is {number!r}, wanted a whole number")
-    return int(number)
+    try:
+        if isinstance(number, bool):
+            raise TypeError
+        return operator.index(number)  # Python, NumPy and torch integers alike
+    except TypeError:
+        raise MaskError(f"{name} is {number!r}, wanted a whole number") from None
 
 
 def _length(number, name):

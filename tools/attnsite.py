@@ -15,17 +15,19 @@ from pathlib import Path
 
 from docutils import nodes
 from jinja2 import Environment, FileSystemLoader
+from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.locale import admonitionlabels
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from webfont import icon_rules, math_characters, subset
-from texmath import FormulaError, plain, to_mathml
+from texmath import FONT, FormulaError, plain, to_mathml
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = Path(__file__).resolve().parent / "site_theme"
 LOG = logging.getLogger(__name__)
 OUTPUT_STYLE = re.compile(r'<style class="attn-style">.*?</style>', re.DOTALL)
+TRAIL = re.compile(r"[^\s\w(\[“‘]+|s\b|-\w+")
 DESCRIPTION_LENGTH = 155
 # Theme files that no page of this book asks for.
 UNUSED = ("scripts/fontawesome.js*", "scripts/bootstrap.js*", "vendor/**/*.ttf", "vendor/**/fa-brands*", "**/*.map")
@@ -46,7 +48,10 @@ def _formula(translator, node, display):
 
 
 def visit_math(translator, node):
-    translator.body.append(_formula(translator, node, display=False))
+    formula = _formula(translator, node, display=False)
+    if node.get("trail"):
+        formula = f'<span class="joined">{formula}{translator.encode(node["trail"])}</span>'
+    translator.body.append(formula)
     raise nodes.SkipNode
 
 
@@ -104,12 +109,33 @@ class FoldAdmonitions(SphinxPostTransform):
             node.replace_self(fold)
 
 
+def visit_hidden_cell(translator, node):
+    """A cell with a ``hide-*`` tag: what stands on the fold is its name, open or closed."""
+    line = node["prompt_show"]
+    line = "Show the solution" if line == "Show the content" else line
+    translator.body.append(f'<details class="fold hidden-cell"><summary>{translator.encode(line)}</summary>\n')
+
+
 def strip_output_styles(app, doctree, docname):
     """The site links these style sheets once; in the outputs they are for JupyterLab."""
     for node in list(doctree.findall(nodes.raw)):
         if "attn-style" in node.astext():
             text = OUTPUT_STYLE.sub("", node.astext())
             node.replace_self(nodes.raw(text, text, **node.attributes))
+
+
+def join_punctuation(app, doctree, docname):
+    """Keep a formula and the comma after it on one line."""
+    if app.builder.format != "html":
+        return
+    for node in list(doctree.findall(nodes.math)):
+        siblings = node.parent.children
+        index = siblings.index(node) + 1
+        after = siblings[index] if index < len(siblings) else None
+        trail = TRAIL.match(after.astext()) if isinstance(after, nodes.Text) else None
+        if trail:
+            node["trail"] = trail[0]
+            node.parent.replace(after, nodes.Text(after.astext()[len(trail[0]) :]))
 
 
 # Pages
@@ -156,15 +182,12 @@ def fill_page(app, pagename, templatename, context, doctree):
         unused.add("design-tabs.js")
     if "<pre" not in body:
         unused |= {"clipboard.min.js", "copybutton.js"}
-    if pagename == "search":
-        return  # its scripts run in the order in which they are written
-    kept = []
-    for script in context.get("script_files", []):
-        name = str(getattr(script, "filename", script)).rsplit("/", 1)[-1]
-        if name not in unused:
-            if getattr(script, "filename", None) and hasattr(script, "attributes"):
-                script.attributes["defer"] = "defer"
-            kept.append(script)
+    # Scripts written into the page only serve a version menu and search-as-you-type, which this site has not.
+    kept = [script for script in context["script_files"] if getattr(script, "filename", None)]
+    kept = [script for script in kept if script.filename.rsplit("/", 1)[-1] not in unused]
+    if pagename != "search":  # there, scripts run in the order in which they are written
+        for script in kept:
+            script.attributes["defer"] = "defer"
     context["script_files"] = kept
 
 
@@ -249,7 +272,7 @@ def _write_front_door(app, out):
 def _cut_fonts(out):
     static = out / "_static"
     pages = [path.read_text(encoding="utf-8") for path in sorted(out.rglob("*.html"))]
-    subset(_math_font(), math_characters(pages), static / "stix-two-math.woff2")
+    subset(FONT, math_characters(pages), static / "stix-two-math.woff2")
     names = set(re.findall(r"\bfa-[a-z-]+", " ".join(pages)))
     style = static / "styles" / "pydata-sphinx-theme.css"
     text, icons = icon_rules(style.read_text(encoding="utf-8"), names)
@@ -263,12 +286,6 @@ def _cut_fonts(out):
             path.write_text(lean, encoding="utf-8")
 
 
-def _math_font():
-    import ziamath
-
-    return Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf"
-
-
 def setup(app):
     # attnlib is read from this checkout; the small environment of the site does not install it.
     if str(ROOT) not in sys.path:
@@ -277,9 +294,15 @@ def setup(app):
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.add_node(details, html=(visit_details, lambda translator, _: translator.body.append("</details>\n")))
     app.add_node(summary, html=(visit_summary, lambda translator, _: translator.body.append("</summary>\n")))
+    app.add_node(
+        HideCodeCellNode,
+        override=True,
+        html=(visit_hidden_cell, lambda translator, _: translator.body.append("</details>\n")),
+    )
     app.add_post_transform(FoldAdmonitions)
     app.connect("builder-inited", write_library_styles)
     app.connect("doctree-resolved", strip_output_styles)
+    app.connect("doctree-resolved", join_punctuation)
     # After the theme's own handlers, which add scripts.
     app.connect("html-page-context", fill_page, priority=900)
     app.connect("build-finished", finish)

@@ -6,7 +6,7 @@
     python tools/bake.py --check            change nothing; fail if a notebook and its source disagree
 
 The same source gives the same bytes: cell ids come from position and content, execution counts are 1 to n,
-and neither times, addresses nor paths are stored. A cell that raises, or that writes to stderr, stops the bake.
+and neither times, addresses nor paths are stored. A cell that raises or writes to stderr stops the bake.
 """
 
 import argparse
@@ -61,6 +61,8 @@ def execute(source, notebook):
             record_timing=False,
             resources={"metadata": {"path": str(source.parent)}},
         )
+        # ipykernel warns about its sockets on stderr; errors still show.
+        client.extra_arguments = ["--log-level=ERROR"]
         try:
             client.execute()
         except CellExecutionError as error:

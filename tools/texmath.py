@@ -8,8 +8,12 @@ their role, and refuses a formula of which any part was not understood.
 import html
 import re
 import unicodedata
+from functools import lru_cache
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import ziamath
+from fontTools.ttLib import TTFont
 from latex2mathml import commands
 from latex2mathml.converter import Converter
 
@@ -21,6 +25,7 @@ FUNCTIONS = set(
 )
 # Their subscript stands below in a displayed formula.
 LIMITED = {"argmax", "argmin", "det", "gcd", "inf", "lim", "liminf", "limsup", "max", "min", "sup", "Pr"}
+LONG_SIGNS = {"⏟": "brace-below", "⏞": "brace-above", "―": "line-above"}
 # What latex2mathml calls an operator and a reader reads as a quantity.
 QUANTITIES = set("∞⊤⊥∂∇∅ℓℏ°%…′″∀∃")
 OPENING, CLOSING = set("([{⟨⌊⌈"), set(")]}⟩⌋⌉")
@@ -36,6 +41,7 @@ ALPHABETS = {
     "sans-serif": (0x1D5A0, 0x1D5BA, 0x1D7E2),
     "monospace": (0x1D670, 0x1D68A, 0x1D7F6),
 }
+FONT = Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf"
 HOLES = dict(zip("CHNPQRZ", "ℂℍℕℙℚℝℤ", strict=True))  # double-struck capitals that Unicode had before
 
 
@@ -77,7 +83,12 @@ def to_mathml(tex, *, display=False):
         raise
     except Exception as error:  # latex2mathml raises many kinds, most of them without a message
         raise FormulaError(f"{type(error).__name__} {error}".strip()) from error
-    _repair(math, display)
+    _repair(math)
+    if display:
+        for element in math.iter():
+            _limits(element)
+    else:
+        _fit_roots(math)
     _refuse_leftovers(math, source)
     body = math[0] if len(math) == 1 and math[0].tag == "mrow" and len(math[0]) == 1 else math
     out = ET.Element("math", {"display": "block"} if display else {})
@@ -114,7 +125,7 @@ def _environments(tex):
     return re.sub(r"\\not\s*=", r"\\ne ", re.sub(r"\\not\s*\\in\b", r"\\notin ", tex))
 
 
-def _repair(math, display):
+def _repair(math):
     # Character references are still text here; one that stands for a Latin letter marks an upright letter.
     for element in math.iter():
         if not element.text:
@@ -128,8 +139,7 @@ def _repair(math, display):
         _repair_table(element)
     for parent in list(math.iter()):
         _merge(parent)
-        if display:
-            _limits(parent)
+        _primes_and_braces(parent)
     for parent in list(math.iter()):
         _space(parent)
     for element in math.iter("mi"):
@@ -178,6 +188,7 @@ def _repair_token(element):
         element.set("accent", "true")
         if len("".join(element[0].itertext())) == 1:  # a mark over one letter must not grow
             element[1].set("stretchy", "false")
+            element[1].text = {"^": "ˆ", "~": "˜"}.get(element[1].text, element[1].text)
     if element.tag == "mspace":
         element.set("width", SPACES.get(element.get("width"), element.get("width") or "0"))
 
@@ -222,6 +233,70 @@ def _merge(parent):
     for child in parent:
         if child.tag == "mi" and len(child.text or "") > 1:
             child.attrib.pop("mathvariant", None)  # a word is upright by itself
+
+
+def _primes_and_braces(parent):
+    """Primes at their own height; braces and overlines as a class, since browsers draw the long signs in part."""
+    for index, child in enumerate(list(parent)):
+        if child.tag == "msup" and set(child[1].text or "x") <= set("′″‴"):
+            row = ET.Element("mrow")
+            row.extend([child[0], ET.Element("mi", mathvariant="normal")])
+            row[1].text = child[1].text
+            parent[index] = row
+        elif child.tag in {"munder", "mover"} and (child[1].text or "") in LONG_SIGNS:
+            row = ET.Element("mrow", {"class": LONG_SIGNS[child[1].text]})
+            row.append(child[0])
+            parent[index] = row
+
+
+def _fit_roots(math):
+    """State the width of plain roots in running text.
+
+    A browser keeps room for its widest root sign there, which leaves a gap before the next word.
+    """
+    for parent in list(math.iter()):
+        for index, child in enumerate(list(parent)):
+            width = _width(child) if child.tag == "msqrt" else None
+            if width:
+                box = ET.Element("mpadded", width=f"{width:.3f}em")
+                box.append(child)
+                parent[index] = box
+
+
+def _width(element, scale=1.0):
+    """Width in em of letters, numbers, their subscripts and a root over them; None for anything else."""
+    advance, script = _metrics()
+    if element.tag in {"mi", "mn"} and element.text:
+        text = element.text
+        if element.tag == "mi" and len(text) == 1 and not element.get("mathvariant"):
+            text = unicodedata.normalize("NFC", _italic(text))
+        widths = [advance.get(ord(char)) for char in text]
+    elif element.tag == "msub":
+        widths = [_width(element[0]), _width(element[1], script), 0.041]  # the font's space after a script
+    elif element.tag in {"mrow", "msqrt"}:
+        widths = [_width(child) for child in element] + ([advance[ord("√")]] if element.tag == "msqrt" else [])
+    else:
+        return None
+    return None if None in widths else scale * sum(widths)
+
+
+def _italic(char):
+    if char == "h":
+        return "ℎ"
+    if char.isascii() and char.isalpha():
+        return chr((0x1D434 if char.isupper() else 0x1D44E) + ord(char) - ord("A" if char.isupper() else "a"))
+    return char
+
+
+@lru_cache(1)
+def _metrics():
+    """Advance widths in em by code point, and the scale of subscripts."""
+    font = TTFont(FONT, lazy=True)
+    widths, em = font["hmtx"].metrics, font["head"].unitsPerEm
+    constants = font["MATH"].table.MathConstants
+    return {code: widths[name][0] / em for code, name in font.getBestCmap().items()}, (
+        constants.ScriptPercentScaleDown / 100
+    )
 
 
 def _limits(element):

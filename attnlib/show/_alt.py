@@ -51,29 +51,55 @@ def describe(
     --------
     >>> describe([[1, 0], [0.25, 0.75]], kind="weights", point="Row 2 prefers key 2.")
     'Heatmap of attention weights, 2 rows by 2 columns. Rows are query i: 1, 2. Columns are key j: 1, 2. \
-Values from 0.00 to 1.00. Largest weight: row 1 gives 1.00 to column 1; row 2 gives 0.75 to column 2. \
+Values from 0.00 to 1.00. Largest weight: row 1 gives 1.00 to key 1; row 2 gives 0.75 to key 2. \
 Row 2 prefers key 2.'
     """
     check_kind(kind)
     (matrix,) = to_matrices([matrix], kind)
     (allowed,) = to_allowed(allowed, [matrix])
-    row_labels, _ = to_labels(rows, matrix.shape[0], "rows")
-    col_labels, _ = to_labels(cols, matrix.shape[1], "columns")
-    hidden = hidden_cells(matrix, allowed, kind)
-    parts = [
-        f"Heatmap of {KINDS[kind]}, {_count(matrix.shape[0], 'row')} by {_count(matrix.shape[1], 'column')}.",
+    return _describe([(matrix, allowed, "")], kind, rows, cols, row_name, col_name, [point])
+
+
+def describe_all(panels, *, kind, rows, cols, row_name, col_name, more):
+    """Alt text of several ``(matrix, allowed, title)``; what all have in common is said once."""
+    if len({matrix.shape for matrix, _, _ in panels}) == 1:
+        return _describe(panels, kind, rows, cols, row_name, col_name, more)
+    said = []
+    for n, (matrix, allowed, title) in enumerate(panels, 1):
+        own = _describe([(matrix, allowed, "")], kind, rows, cols, row_name, col_name, [])
+        said.append(f"{title or f'Picture {n}'}: {own}")
+    return " ".join([f"{len(panels)} pictures.", *said, *more])
+
+
+def _describe(panels, kind, rows, cols, row_name, col_name, more):
+    n_rows, n_cols = panels[0][0].shape
+    row_labels, _ = to_labels(rows, n_rows, "rows")
+    col_labels, _ = to_labels(cols, n_cols, "columns")
+    many = len(panels) > 1
+    what = f"{len(panels)} heatmaps of {KINDS[kind]}, each" if many else f"Heatmap of {KINDS[kind]},"
+    said = [
+        f"{what} {_count(n_rows, 'row')} by {_count(n_cols, 'column')}.",
         f"Rows are {row_name}{_names(row_labels)}. Columns are {col_name}{_names(col_labels)}.",
     ]
+    for n, (matrix, allowed, title) in enumerate(panels, 1):
+        facts = _facts(matrix, hidden_cells(matrix, allowed, kind), kind, row_labels, col_labels)
+        said.append(f"{title or f'Picture {n}'}: {facts}" if many else facts)
+    return " ".join([*said, *(words for words in more if words)])
+
+
+def _facts(matrix, hidden, kind, rows, cols):
     if kind == "mask":
-        parts.append(f"{int((~hidden).sum())} cells may be attended to, {int(hidden.sum())} are hidden.")
-        parts.append(_visible(row_labels, hidden))
-    else:
-        parts.append(_range(matrix[~hidden]))
-        if hidden.any():
-            parts.append(f"{int(hidden.sum())} of {matrix.size} cells are hidden by the mask.")
-    if kind == "weights" and len(row_labels) <= SMALL:
-        parts.append(_largest(matrix, hidden, row_labels, col_labels))
-    return " ".join(part for part in [*parts, point] if part)
+        parts = [f"{int((~hidden).sum())} cells may be attended to, {int(hidden.sum())} are hidden."]
+        if len(rows) <= SMALL:
+            counts = (f"row {row} sees {int((~line).sum())}" for row, line in zip(rows, hidden, strict=True))
+            parts.append(f"Of the keys, {'; '.join(counts)}.")
+        return " ".join(parts)
+    parts = [_range(matrix[~hidden])]
+    if hidden.any():
+        parts.append(f"{int(hidden.sum())} of {matrix.size} cells are hidden by the mask.")
+    if kind == "weights" and len(rows) <= SMALL:
+        parts.append(_largest(matrix, hidden, rows, cols))
+    return " ".join(parts)
 
 
 def _count(n, noun):
@@ -99,13 +125,6 @@ def _range(seen):
     return spread + (f" {_count(nan, 'cell')} NaN, which is a mistake." if nan else "")
 
 
-def _visible(rows, hidden):
-    if len(rows) > SMALL:
-        return ""
-    counts = "; ".join(f"row {row}: {int((~line).sum())}" for row, line in zip(rows, hidden, strict=True))
-    return f"Visible in each row: {counts}."
-
-
 def _largest(weights, hidden, rows, cols):
     one = formatter(weights, 2)
     said = []
@@ -115,10 +134,6 @@ def _largest(weights, hidden, rows, cols):
             said.append(f"row {row} {'sees nothing' if dark.all() else 'holds NaN'}")
             continue
         best = [cols[j] for j in np.flatnonzero(line >= line.max() - 1e-12)]
-        where = " and ".join(best) if len(best) <= 3 else f"{len(best)} columns alike"
-        said.append(
-            f"row {row} gives {one(line.max())} to {'column' if len(best) < 4 else ''} {where}".replace(
-                "  ", " "
-            )
-        )
+        where = f"key {' and '.join(best)}" if len(best) <= 3 else f"each of {len(best)} keys"
+        said.append(f"row {row} gives {one(line.max())} to {where}")
     return f"Largest weight: {'; '.join(said)}."

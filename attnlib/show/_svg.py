@@ -1,8 +1,8 @@
-"""From a matplotlib figure to inline SVG that belongs to the page: its theme, its font, its security policy.
+"""From a matplotlib figure to inline SVG that belongs to the page: its theme, font and security policy.
 
-What matplotlib writes is a file of its own: black ink, a font list, style attributes, ids that clash as soon as a
-page holds two figures. Here it becomes part of a page: ink is ``currentColor``, each role of the palette is the
-page's own variable, no style attribute is left, and the text alternative is inside.
+What matplotlib writes is a file of its own: black ink, a font list, style attributes, ids that clash as soon
+as a page holds two figures. Here it becomes part of a page: ink is ``currentColor``, each role of the palette
+is the page's own variable, no style attribute is left, and the text alternative is inside.
 """
 
 import base64
@@ -23,7 +23,9 @@ from attnlib.palette import ROLES
 
 COLOURS = {role: light for role, (light, _) in ROLES.items()}
 PAPER = "#FEFDFC"  # stands for the page's background
-NIGHT = "#010101"  # black text on a coloured cell: the cell keeps its colour in the dark, so the text stays black
+NIGHT = (
+    "#010101"  # black text on a coloured cell: the cell keeps its colour in the dark, so the text stays black
+)
 UNIT = 4 / 3  # CSS pixels in one point, matplotlib's unit
 WIDE = 420  # pixels; a wider picture scrolls in its own box on a phone rather than shrink to nothing
 
@@ -249,7 +251,7 @@ def _short(value):
 
 
 def _words(root, originals):
-    """Labels are isolated from the page's direction; a label that stands for something else says so on hover."""
+    """Isolate labels from the page's direction; one that stands for other characters says so on hover."""
     for group in root.iter("g"):
         name = group.get("id", "")
         if not name.startswith("attn-"):
@@ -315,7 +317,7 @@ def _own_ids(root, prefix):
 
 
 def _same_png(href):
-    """The same image in bytes that no machine's compressor changes: colours by number, stored uncompressed."""
+    """The same image in bytes that no machine's compressor changes: indexed colours, stored."""
     from PIL import Image
 
     data = base64.b64decode(re.sub(r"\s", "", href.split(",", 1)[1]))

@@ -1,0 +1,37 @@
+# A thin front: each line is a plain command that you could type. README.md has the same for Windows.
+PYTHON ?= python3
+BIN = .venv/bin
+
+book: .venv/for-book
+	$(BIN)/jupyter-book build . --all -q
+	@echo
+	@echo "The book is in _build/html: open _build/html/index.html, or serve it with"
+	@echo "    $(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory _build/html"
+	@echo "and go to http://127.0.0.1:8000/"
+
+test: .venv/for-everything
+	$(BIN)/python tools/check_all.py
+
+lab: .venv/for-everything
+	$(BIN)/jupyter trust book/*.ipynb
+	$(BIN)/jupyter lab book
+
+bake: .venv/for-everything
+	$(BIN)/python tools/bake.py
+
+clean:
+	rm -rf _build .venv
+
+.venv/bin/python:
+	$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(f'Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; try: make PYTHON=python3.12' if v < (3, 11) else 0)"
+	$(PYTHON) -m venv .venv
+
+.venv/for-book: .venv/bin/python requirements-book.txt constraints.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-book.txt
+	@touch $@
+
+.venv/for-everything: .venv/bin/python requirements.txt requirements-book.txt constraints.txt pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt
+	@touch $@ .venv/for-book
+
+.PHONY: book test lab bake clean

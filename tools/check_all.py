@@ -1,0 +1,67 @@
+"""Run every check of the book in order, print the time of each step, stop at the first that fails.
+
+python tools/check_all.py            all of them: what `make test` runs
+python tools/check_all.py --list     say which steps there are
+python tools/check_all.py lint site  only these
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = sys.executable
+# The kernels and browsers of one step share the machine's cores, so each gets one thread for its sums.
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+STEPS = {
+    "lint": [
+        [PYTHON, "-m", "ruff", "check", "."],
+        [PYTHON, "-m", "ruff", "format", "--check", "attnlib", "tests", "tools"],
+    ],
+    "bake": [[PYTHON, "tools/bake.py", "--check"]],
+    # Strict: every number of every stored output is computed again and compared.
+    "notebooks": [
+        [PYTHON, "-m", "pytest", "--nbval", "book", "-n", "2", "--dist", "loadfile", "-q"]
+        + ["--nbval-cell-timeout=120", "-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider"]
+    ],
+    "site": [
+        [PYTHON, "-m", "jupyter_book", "clean", ".", "--html"],
+        [PYTHON, "-m", "jupyter_book", "build", ".", "-W", "-n", "--keep-going", "-q"],
+    ],
+    # Last, so that the closing lines of the whole run are pytest's.
+    "tests": [[PYTHON, "-m", "pytest", "-q", "--cov", "--cov-report=term"]],
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="all of them if none is named")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    unknown = [step for step in options.steps if step not in STEPS]
+    if unknown:
+        parser.error(f"no step called {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    if options.list:
+        for step, commands in STEPS.items():
+            for command in commands:
+                print(f"{step}: python {' '.join(command[1:])}")
+        return
+    for step in options.steps or STEPS:
+        start = time.perf_counter()
+        for command in STEPS[step]:
+            print(f"== {step}: python {' '.join(command[1:])}", flush=True)
+            status = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT).returncode
+            if status:
+                sys.exit(f"== {step} FAILED after {time.perf_counter() - start:.0f} s (exit status {status})")
+        if step != "tests":
+            print(f"== {step}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
