@@ -210,7 +210,7 @@ def test_code_is_fit_to_be_read(path):
     for cell in code_cells(read(path)):
         lines = cell.source.splitlines()
         assert len(lines) <= 25, f"{len(lines)} lines:\n{cell.source}"
-        assert all(len(line) <= 88 for line in lines), cell.source
+        assert all(len(line) <= 80 for line in lines), cell.source
         assert not cell.source.rstrip().endswith(";")
         assert not re.search(r"^\s*[!%]", cell.source, flags=re.M), "a shell or magic line"
         assert not re.search(r"import \*", cell.source)

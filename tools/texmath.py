@@ -6,13 +6,13 @@ their role, and refuses a formula of which any part was not understood.
 """
 
 import html
+import importlib.util
 import re
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import ziamath
 from fontTools.ttLib import TTFont
 from latex2mathml import commands
 from latex2mathml.converter import Converter
@@ -41,7 +41,8 @@ ALPHABETS = {
     "sans-serif": (0x1D5A0, 0x1D5BA, 0x1D7E2),
     "monospace": (0x1D670, 0x1D68A, 0x1D7F6),
 }
-FONT = Path(ziamath.__file__).parent / "fonts" / "STIXTwoMath-Regular.ttf"
+# The font comes in the package ziamath, which is not imported: its import warns.
+FONT = Path(importlib.util.find_spec("ziamath").origin).parent / "fonts" / "STIXTwoMath-Regular.ttf"
 HOLES = dict(zip("CHNPQRZ", "ℂℍℕℙℚℝℤ", strict=True))  # double-struck capitals that Unicode had before
 
 
@@ -98,11 +99,11 @@ def to_mathml(tex, *, display=False):
 
 
 def plain(tex):
-    """The letters and signs of a formula as one line of text, for places that hold no mark-up.
+    r"""The letters and signs of a formula as one line of text, for places that hold no mark-up.
 
     Examples
     --------
-    >>> plain(r"\\\\sqrt{d_h}")
+    >>> plain(r"\sqrt{d_h}")
     '√dh'
     """
     root = ET.fromstring(to_mathml(tex))

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnlib.palette import SCORE_MAP, WEIGHT_MAP
 
-from ._numbers import formatter
+from ._numbers import compact, formatter
 from ._svg import COLOURS, NIGHT, PAPER
 
 VECTOR = 16  # up to this many rows and columns each cell is a shape of its own; beyond, an image
@@ -302,7 +302,7 @@ def _bar(box, where, at, panel, colours, kind, log, hidden):
     if log:
         ticks = {1.0: "1", 0.75: "0.1", 0.5: "0.01", 0.25: "0.001", 0.0: "0.0001"}
     elif kind == "weights":
-        ticks = {1.0: "1", 0.5: "0.5", 0.0: "0"}
+        ticks = {y: compact(y * most, 2) for y in ((1.0, 0.5, 0.0) if most == 1 else (1.0, 0.0))}
     else:
         one = formatter(np.asarray([least, most]), 2)
         ticks = {1.0: one(most), 0.5: "0", 0.0: one(least).replace("-", "\u2212")}

@@ -153,8 +153,10 @@ def _column(entries, name, digits):
     )
     made = []
     for entry in entries:
-        if entry is None or isinstance(entry, (str, bool)):
-            made.append(("" if entry is None else str(entry), False))
+        if entry is None:
+            made.append(("", True))
+        elif isinstance(entry, (str, bool)):
+            made.append((str(entry), False))
         elif isinstance(entry, (int, float)):
             made.append((one(entry), True))
         elif np.ndim(entry):
@@ -183,7 +185,7 @@ def _table_html(heads, cells, rows, caption, corner, roles, landmark=True):
     for n, entries in enumerate(cells):
         row = [] if rows is None else [f'<th scope="row">{_bdi(rows[n])}</th>']
         for head, (words, is_number) in zip(heads, entries, strict=True):
-            inside = _escape(words) if is_number or words in ("True", "False", "") else _bdi(words)
+            inside = _escape(words) if is_number else _bdi(words)
             row.append(
                 f'<td class="{"attn-number" if is_number else "attn-words"}{role(head)}">{inside}</td>'
             )
@@ -201,9 +203,7 @@ def _table_html(heads, cells, rows, caption, corner, roles, landmark=True):
 
 def _table_text(heads, cells, rows, corner):
     lines = [[label(head) for head in heads]]
-    lines += [
-        [words if is_number else label(words) if words else "" for words, is_number in row] for row in cells
-    ]
+    lines += [[words if is_number else label(words) for words, is_number in row] for row in cells]
     flags = [all(row[at][1] for row in cells) for at in range(len(heads))]
     if rows is not None:
         lines = [[corner, *lines[0]]] + [

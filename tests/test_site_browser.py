@@ -1,0 +1,287 @@
+"""The built site in Chromium: no word to another host, axe clean, readable small, dark, without script, by keyboard."""
+
+import functools
+import http.server
+import os
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import check_site  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+SITE = Path(os.environ.get("SITE_DIR", ROOT / "_build" / "html"))
+NAMES = check_site.read_contents(ROOT)
+PAGES = [f"{name}.html" for name in NAMES] + ["search.html?q=softmax", "404.html"]
+# The tightest policy under which the site works; a violation is an error in the console, and fails the test.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'"
+)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
+AXE_OPTIONS = {"rules": {"label-content-name-mismatch": {"enabled": True}}, "resultTypes": ["violations"]}
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """A plain file server with the policy above and the site's own page for what is not there."""
+
+    def end_headers(self):
+        self.send_header("Content-Security-Policy", POLICY)
+        super().end_headers()
+
+    def send_error(self, code, message=None, explain=None):
+        body = (SITE / "404.html").read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address():
+    if not (SITE / "404.html").is_file():
+        pytest.fail(f"no built site at {SITE}: run `make book` (or `jupyter-book build .`) first", pytrace=False)
+    handler = functools.partial(Handler, directory=str(SITE))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        message = "no Chromium found: install it, or name its program in the variable CHROMIUM"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message, pytrace=False)
+        pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Open a page; on leaving, no request may have gone to another host and the console must be quiet."""
+    contexts, faults = [], []
+
+    def watch(route):
+        if route.request.url.startswith((address, "data:")):
+            route.continue_()
+        else:
+            faults.append(f"asked another host: {route.request.url}")
+            route.abort()
+
+    def visit(page, width=1280, scheme="light", script=True, height=900):
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            java_script_enabled=script,
+            reduced_motion="reduce",
+        )
+        contexts.append(context)
+        context.route("**/*", watch)
+        tab = context.new_page()
+        tab.on("console", lambda message: message.type in {"error", "warning"} and faults.append(message.text))
+        tab.on("pageerror", lambda error: faults.append(f"script error: {error}"))
+        tab.goto(f"{address}/{page}", wait_until="load")
+        return tab
+
+    visit.faults = faults
+    yield visit
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+@functools.lru_cache(1)
+def axe_source():
+    import axe_playwright_python
+
+    return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+def violations(tab):
+    """What axe finds on the page as it stands, one line for each element."""
+    if not tab.evaluate("typeof axe !== 'undefined'"):
+        tab.evaluate(axe_source())
+    found = tab.evaluate("options => axe.run(document, options)", AXE_OPTIONS)["violations"]
+    return [f"{rule['id']}: {node['html'][:120]}" for rule in found for node in rule["nodes"]]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("page", PAGES)
+def test_axe_in_both_themes(visit, page, width):
+    tab = visit(page, width)
+    tab.evaluate("document.fonts.ready")
+    for details in tab.query_selector_all("main details"):
+        details.evaluate("part => { part.open = true }")
+    for theme in ("light", "dark"):
+        tab.emulate_media(color_scheme=theme)
+        if page != "404.html":
+            tab.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
+        assert violations(tab) == [], theme
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_scrolls_sideways_on_a_phone(visit, page):
+    tab = visit(page, width=320, height=700)
+    tab.evaluate("document.fonts.ready")
+    for details in tab.query_selector_all("main details"):
+        details.evaluate("part => { part.open = true }")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 320
+    stuck = tab.evaluate(
+        """() => [...document.querySelectorAll("main *")].filter(box =>
+             box.scrollWidth > box.clientWidth + 1 && box.clientWidth > 0
+             && ["auto", "scroll"].includes(getComputedStyle(box).overflowX)
+             && box.tabIndex < 0 && !box.querySelector("a, button, [tabindex='0']")
+           ).map(box => box.outerHTML.slice(0, 120))"""
+    )
+    assert stuck == []  # each box that scrolls is reached by keyboard
+    lost = tab.evaluate(
+        """() => [...document.querySelectorAll("main :is(p, li, h1, h2, h3, figcaption, td, summary, math, svg)")].filter(item => {
+             const right = item.getBoundingClientRect().right;
+             if (right <= 321 || item.getBoundingClientRect().width === 0) return false;
+             for (let box = item.parentElement; box; box = box.parentElement)
+               if (["auto", "scroll", "hidden"].includes(getComputedStyle(box).overflowX)) return false;
+             return true;
+           }).map(item => item.outerHTML.slice(0, 120))"""
+    )
+    assert lost == []  # nothing is cut off at the edge either
+
+
+@pytest.mark.parametrize("page", [f"{name}.html" for name in NAMES])
+def test_complete_without_script(visit, page):
+    tab = visit(page, script=False)
+    assert tab.locator("main h1").is_visible()
+    assert tab.locator(".pst-js-only:visible").count() == 0
+    for selector in ("main p", "main math", "main svg[role=img]", "main table", "main .cell_output"):
+        for item in tab.locator(selector).all():
+            if item.evaluate("item => !item.parentElement.closest('details:not([open])') && item.innerHTML.trim() !== ''"):
+                box = item.bounding_box()
+                assert box and box["width"] > 0 and box["height"] > 0, f"{selector} is not shown"
+
+
+def test_formulas_use_the_font_of_the_site(visit):
+    tab = next(tab for tab in (visit(f"{name}.html") for name in NAMES) if tab.locator("main math").count())
+    tab.evaluate("document.fonts.ready")
+    loaded = tab.evaluate("[...document.fonts].filter(font => font.status === 'loaded').map(font => font.family)")
+    assert any("STIX Two Math" in family for family in loaded)
+
+
+def test_theme_switch(visit):
+    tab = visit(PAGES[0])
+    button = tab.locator(".theme-switch-button:visible").first
+    seen = set()
+    for _ in range(3):
+        button.click()
+        seen.add(
+            (tab.evaluate("document.documentElement.dataset.mode"), tab.evaluate("document.documentElement.dataset.theme"))
+        )
+    assert seen == {("light", "light"), ("dark", "dark"), ("auto", "light")}
+    while tab.evaluate("document.documentElement.dataset.mode") != "dark":
+        button.click()
+    assert "dark" in button.get_attribute("aria-label")
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 30)"
+    tab.reload()
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"  # the choice is kept
+
+
+def test_search_finds_softmax(visit):
+    tab = visit(PAGES[0])
+    tab.keyboard.press("Control+k")
+    tab.locator("#pst-search-dialog input").fill("softmax")
+    tab.keyboard.press("Enter")
+    result = tab.locator("#search-results li a").first
+    result.wait_for(timeout=10_000)
+    result.click()
+    tab.wait_for_load_state()
+    assert "softmax" in tab.locator("main").inner_text().lower()
+
+
+def test_folds_open_by_keyboard(visit):
+    for name in NAMES:
+        tab = visit(f"{name}.html")
+        if tab.locator("main details summary").count():
+            break
+    else:
+        pytest.fail("no page has a fold: where are the solutions?")
+    fold = tab.locator("main details").first
+    fold.locator("summary").first.focus()
+    before = fold.evaluate("part => part.open")
+    tab.keyboard.press("Enter")
+    assert fold.evaluate("part => part.open") is not before
+
+
+def test_contents_open_on_a_phone(visit):
+    tab = visit(PAGES[0], width=390, height=800)
+    link = tab.locator("nav.bd-links a").last
+    assert not link.is_visible()
+    tab.locator(".primary-toggle").click()
+    link.wait_for(state="visible")
+    tab.keyboard.press("Escape")
+    assert not link.is_visible()
+
+
+def test_code_wraps_on_paper(visit):
+    for name in NAMES:
+        tab = visit(f"{name}.html", width=700)
+        if tab.locator("main pre").count():
+            break
+    tab.emulate_media(media="print")
+    wide = tab.evaluate("[...document.querySelectorAll('main pre')].filter(p => p.scrollWidth > p.clientWidth + 1).length")
+    assert wide == 0
+    assert tab.locator(".article-header-buttons").is_hidden()
+
+
+def test_missing_page_leads_home(visit):
+    tab = visit("no/such/page.html")
+    visit.faults[:] = [fault for fault in visit.faults if "404" not in fault]  # the browser reports the status
+    assert tab.locator("h1").is_visible()
+    tab.locator("main a").first.click()
+    tab.wait_for_load_state()
+    assert tab.url.endswith(f"{NAMES[0]}.html")
+    assert tab.locator("main h1").is_visible()
+
+
+# The checks bite
+
+
+def test_a_word_to_another_host_is_found(visit):
+    tab = visit(PAGES[0])
+    tab.evaluate("document.body.append(Object.assign(new Image(), { src: 'https://example.org/a.png' }))")
+    tab.wait_for_timeout(300)
+    assert any("example.org" in fault for fault in visit.faults)
+    visit.faults.clear()
+
+
+def test_an_axe_fault_is_found(visit):
+    tab = visit("404.html")
+    tab.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    assert any(line.startswith("button-name") for line in violations(tab))
