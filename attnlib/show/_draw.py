@@ -1,12 +1,13 @@
 """The drawing of a heatmap: where everything goes, in pixels, and each part of it."""
 
+import math
 import unicodedata
 
 import numpy as np
 
 from attnlib.palette import SCORE_MAP, WEIGHT_MAP
 
-from ._numbers import compact, formatter
+from ._numbers import formatter
 from ._svg import COLOURS, NIGHT, PAPER
 
 VECTOR = 16  # up to this many rows and columns each cell is a shape of its own; beyond, an image
@@ -97,8 +98,8 @@ class _Layout:
         beside = 52 if kind == "mask" else self.bar_height + (38 if self.hidden else 8)
         if not shared:
             self.line_height = max(self.line_height, self.head + beside)
-        self.width = beyond
-        self.height = max(self.lines * self.line_height - 10, self.head + beside)
+        self.width = math.ceil(beyond)
+        self.height = math.ceil(max(self.lines * self.line_height - 10, self.head + beside))
 
 
 def draw(panels, kind, row_name, col_name, sums, outline, log, shared):
@@ -150,6 +151,11 @@ def _scaled(panel, log):
     return (numbers - least) / (most - least)
 
 
+def _bytes(rgba):
+    """Colours in 256 steps, rounded as those of single cells are (matplotlib would cut them off)."""
+    return np.round(rgba * 255).astype(np.uint8)
+
+
 def _luminance(rgb):
     rgb = np.asarray(rgb[:3])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
@@ -168,27 +174,12 @@ def _cells(ax, panel, n, colours, log, cell):
 
     n_rows, n_cols = panel.shape
     nan = np.isnan(panel.numbers) & ~panel.hidden
-    scaled = _scaled(panel, log)
+    fills = colours(_scaled(panel, log))
+    if panel.kind == "mask":
+        fills[...] = (*to_rgb(ALLOWED_FILL), 1)
     if max(panel.shape) > VECTOR:
-        if panel.hidden.any():
-            ax.add_patch(_hatched(-0.5, -0.5, n_cols, n_rows))
-        rgba = (
-            colours(scaled)
-            if panel.kind != "mask"
-            else np.tile((*to_rgb(ALLOWED_FILL), 1), (n_rows, n_cols, 1))
-        )
-        rgba[nan] = (*to_rgb(COLOURS["mistake"]), 1)
-        rgba[panel.hidden] = (0, 0, 0, 0)  # the hatched ground shows through
-        ax.imshow(rgba, interpolation="none", aspect="auto", zorder=2)  # above the ground, below the lines
-        ax.add_patch(
-            Rectangle((-0.5, -0.5), n_cols, n_rows, fill=False, edgecolor=GRID, lw=0.6, clip_on=False)
-        )
-        ax.set(xlim=(-0.5, n_cols - 0.5), ylim=(n_rows - 0.5, -0.5))
-        if cell >= 8:
-            for side, count in (("x", n_cols), ("y", n_rows)):
-                draw = ax.axvline if side == "x" else ax.axhline
-                for edge in range(1, count):
-                    draw(edge - 0.5, color=GRID, lw=0.4, clip_on=False)
+        fills[nan] = (*to_rgb(COLOURS["mistake"]), 1)
+        _image(ax, fills, panel.hidden, cell)
         return
     texts = panel.cell_texts() if panel.written else None
     for i in range(n_rows):
@@ -197,7 +188,7 @@ def _cells(ax, panel, n, colours, log, cell):
             if panel.hidden[i, j]:
                 patch = _hatched(j - 0.5, i - 0.5, 1, 1, gid)
             else:
-                fill = to_hex(colours(scaled[i, j])) if panel.kind != "mask" else ALLOWED_FILL
+                fill = to_hex(fills[i, j])
                 ink = _ink(to_rgb(fill))
                 if nan[i, j]:
                     fill, ink = (PAPER, COLOURS["mistake"]) if texts else (COLOURS["mistake"], None)
@@ -206,8 +197,23 @@ def _cells(ax, panel, n, colours, log, cell):
             ax.add_patch(patch)
             if texts and texts[i][j]:
                 size = min(TEXT, (cell - 6) / max(_em(texts[i][j]), 1))
-                words = _say(ax, j, i, texts[i][j], size, color=ink, weight="bold" if nan[i, j] else "normal")
-                words.set_gid(f"attn-number-{n}-{i}-{j}")
+                weight = "bold" if nan[i, j] else "normal"
+                _say(ax, j, i, texts[i][j], size, color=ink, weight=weight, gid=f"attn-number-{n}-{i}-{j}")
+
+
+def _image(ax, fills, hidden, cell):
+    """Cells too many to be single shapes, on a hatched ground that shows through hidden ones."""
+    n_rows, n_cols = hidden.shape
+    if hidden.any():
+        ax.add_patch(_hatched(-0.5, -0.5, n_cols, n_rows))
+    fills[hidden] = 0
+    # above the ground, below the lines
+    ax.imshow(_bytes(fills), interpolation="none", aspect="auto", zorder=2)
+    ax.set(xlim=(-0.5, n_cols - 0.5), ylim=(n_rows - 0.5, -0.5))
+    inner = cell >= 8  # finer lines would be all there is to see
+    for draw, count in ((ax.axvline, n_cols), (ax.axhline, n_rows)):
+        for edge in range(count + 1) if inner else (0, count):
+            draw(edge - 0.5, color=GRID, lw=0.5, clip_on=False, zorder=3)
 
 
 def _hatched(x, y, width, height, gid=None):
@@ -295,14 +301,13 @@ def _bar(box, where, at, panel, colours, kind, log, hidden):
     ax.set_label("colour bar")
     ax.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[])
     ax.spines[:].set(visible=True, color=GRID, linewidth=0.6)
-    ax.imshow(
-        colours(np.linspace(1, 0, 64))[:, None], extent=(0, 1, 0, 1), aspect="auto", interpolation="none"
-    )
+    shades = _bytes(colours(np.linspace(1, 0, 64)))[:, None]
+    ax.imshow(shades, extent=(0, 1, 0, 1), aspect="auto", interpolation="none")
     least, most = panel.limits
     if log:
         ticks = {1.0: "1", 0.75: "0.1", 0.5: "0.01", 0.25: "0.001", 0.0: "0.0001"}
     elif kind == "weights":
-        ticks = {y: compact(y * most, 2) for y in ((1.0, 0.5, 0.0) if most == 1 else (1.0, 0.0))}
+        ticks = {y: f"{y * most:.3g}" for y in ((1.0, 0.5, 0.0) if most == 1 else (1.0, 0.0))}
     else:
         one = formatter(np.asarray([least, most]), 2)
         ticks = {1.0: one(most), 0.5: "0", 0.0: one(least).replace("-", "\u2212")}
