@@ -303,6 +303,11 @@ def test_emptiness_is_read_from_the_mask_never_from_the_numbers(lib):
     # a row of -inf without a mask is somebody's mistake, and shows
     with np.errstate(invalid="ignore"):
         assert np.isnan(to_numpy(softmax(lib.array([[-np.inf, -np.inf]])))).all()
+    # and so it does with a mask, where that mask allows the keys
+    for mask in (np.ones((1, 2), bool), np.zeros((1, 2))):
+        with np.errstate(invalid="ignore"):
+            got = attention(lib.array([[1.0]]), lib.array([[-np.inf], [-np.inf]]), value, lib.array(mask))
+        assert np.isnan(to_numpy(got)).all()
     # an empty row is empty whatever its query holds
     mask = lib.array(np.array([[False, False], [True, True]]))
     for poison in (math.nan, math.inf, 1e300):

@@ -59,6 +59,7 @@ def execute(source, notebook):
             timeout=SECONDS_PER_CELL,
             kernel_name=KERNEL["name"],
             record_timing=False,
+            coalesce_streams=True,  # a busy machine hands one print over in two pieces
             resources={"metadata": {"path": str(source.parent)}},
         )
         # ipykernel warns about its sockets on stderr; errors still show.

@@ -292,12 +292,10 @@ def _italic(char):
 @lru_cache(1)
 def _metrics():
     """Advance widths in em by code point, and the scale of subscripts."""
-    font = TTFont(FONT, lazy=True)
-    widths, em = font["hmtx"].metrics, font["head"].unitsPerEm
-    constants = font["MATH"].table.MathConstants
-    return {code: widths[name][0] / em for code, name in font.getBestCmap().items()}, (
-        constants.ScriptPercentScaleDown / 100
-    )
+    with TTFont(FONT, lazy=True) as font:
+        names, widths, em = font.getBestCmap(), font["hmtx"].metrics, font["head"].unitsPerEm
+        script = font["MATH"].table.MathConstants.ScriptPercentScaleDown / 100
+    return {code: widths[name][0] / em for code, name in names.items()}, script
 
 
 def _limits(element):

@@ -13,7 +13,7 @@ from ._svg import COLOURS, NIGHT, PAPER
 VECTOR = 16  # up to this many rows and columns each cell is a shape of its own; beyond, an image
 LABELLED = 24  # up to this many, each row has a label
 FLOOR = 1e-4  # where the log scale of weights ends
-COLUMN = 690  # pixels of a page's text column
+COLUMN = 664  # pixels, a little less than a page's text column
 
 HIDDEN_FILL, HIDDEN_LINE, HIDDEN_TEXT = "#E2E2E2", "#B4B4B4", "#202020"
 ALLOWED_FILL = "#D6E8F5"
@@ -64,11 +64,11 @@ class _Layout:
         most = 52 if written and max(n_rows, n_cols) <= 4 else 46 if written else 26
         least = max(widest, 36) if written else 280 / max(n_rows, n_cols)
         self.sum_width = 68 if sums else 0
-        right = self.per_bar if shared else 0
+        right = self.per_bar + 18 if shared else 0
         for per_line in range(min(4, len(panels)), 0, -1):
             labels = 1 if self.same_rows else per_line
             free = COLUMN - 22 - labels * self.row_labels - right - (per_line - 1) * GAP
-            free -= per_line * (self.sum_width + (0 if shared else self.per_bar))
+            free -= per_line * (self.sum_width + (0 if shared else self.per_bar + 18))
             self.cell = min(most, free / (per_line * n_cols), 460 / n_rows)
             if self.cell >= least or per_line == 1:
                 break

@@ -27,7 +27,7 @@ NIGHT = (
     "#010101"  # black text on a coloured cell: the cell keeps its colour in the dark, so the text stays black
 )
 UNIT = 4 / 3  # CSS pixels in one point, matplotlib's unit
-WIDE = 420  # pixels; a wider picture scrolls in its own box on a phone rather than shrink to nothing
+WIDE = 440  # pixels; a wider picture keeps its size and scrolls in its own box on a phone
 
 # what a colour in the figure becomes on the page
 THEMED = {light.lower(): f"var(--attn-{role}, {light})" for role, light in COLOURS.items()}
