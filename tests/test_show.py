@@ -327,14 +327,16 @@ def test_blocks_are_means_of_visible_cells():
     allowed = np.ones((256, 256), dtype=bool)
     allowed[0, 0] = allowed[2:4, 0:2] = False
     allowed[1, :2] = False
-    panel = show._heatmap._Panel(numbers, allowed, "", "scores", None, None, 2, False)
+    panel = show._heatmap._Panel(numbers, allowed, "", "scores", (None, "query"), (None, "key"), 2, False)
     assert panel.numbers[0, 0] == 4 and not panel.hidden[0, 0]  # the only visible cell of its block
     assert panel.hidden[1, 0] and panel.hidden.sum() == 1
     assert np.isnan(panel.numbers[127, 127])
     mask = np.zeros((200, 200), dtype=bool)
     mask[0, 0] = True
     assert (
-        show._heatmap._Panel(mask, ~np.zeros_like(mask), "", "mask", None, None, 2, False).hidden.sum()
+        show._heatmap._Panel(
+            mask, ~np.zeros_like(mask), "", "mask", (None, "query"), (None, "key"), 2, False
+        ).hidden.sum()
         == 9_999
     )
 
@@ -901,3 +903,26 @@ def test_source_is_the_file_without_the_docstring():
         "class ShapeError(AttnError):"
     )  # only a docstring: it stays, or it would be no code
     compile(whole, "x", "exec")
+
+
+def test_only_tokens_are_numbered():
+    factors = show.heatmap(np.eye(2), kind="weights", rows=["x 0", "x 4"], row_name="factor", cols=["a", "b"])
+    assert "Rows are factor: x 0, x 4." in factors.alt
+    assert "Columns are key j: 1 a, 2 b." in factors.alt
+
+
+def test_legend_of_a_mask_says_what_its_cells_mean():
+    moved = show.heatmap(np.eye(2, dtype=bool), kind="mask", legend=("moves", "stays"))
+    assert "moves" in moved.svg and "stays" in moved.svg and "may attend" not in moved.svg
+    assert "Moves: 2 cells; stays: 2." in moved.alt
+
+
+def test_numbers_with_thousands_marks_stand_at_the_right():
+    html = show.table({"n": ["16,777,216", "4"], "word": ["a", "1,2"]})._repr_mimebundle_()["text/html"]
+    assert html.count('<td class="attn-number">16,777,216') == 1
+    assert '<td class="attn-words"><bdi>1,2' in html
+
+
+def test_four_wide_panels_stand_two_and_two():
+    left = [axes.get_position().x0 for axes in show.heatmap([np.ones((3, 4))] * 4, sums=True).figure.axes[:4]]
+    assert left[0] == left[2] < left[1] == left[3]

@@ -138,6 +138,15 @@ def join_punctuation(app, doctree, docname):
             node.parent.replace(after, nodes.Text(after.astext()[len(trail[0]) :]))
 
 
+def name_empty_headers(app, doctree, docname):
+    """The corner of a Markdown table has no text; a header without a name is read as a blank."""
+    for head in doctree.findall(nodes.thead):
+        for cell in head.findall(nodes.entry):
+            if not cell.astext().strip():
+                cell.clear()
+                cell += nodes.paragraph("", "", nodes.inline("", "Row", classes=["visually-hidden"]))
+
+
 # Pages
 
 
@@ -303,6 +312,7 @@ def setup(app):
     app.connect("builder-inited", write_library_styles)
     app.connect("doctree-resolved", strip_output_styles)
     app.connect("doctree-resolved", join_punctuation)
+    app.connect("doctree-resolved", name_empty_headers)
     # After the theme's own handlers, which add scripts.
     app.connect("html-page-context", fill_page, priority=900)
     app.connect("build-finished", finish)

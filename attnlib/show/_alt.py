@@ -11,6 +11,9 @@ KINDS = {"scores": "scores", "weights": "attention weights", "mask": "a mask", "
 SMALL = 8  # up to this many rows or columns every label and every row is named
 
 
+LEGEND = ("may attend", "hidden")  # of a mask
+
+
 def check_kind(kind):
     """Refuse a kind of picture that does not exist."""
     if kind not in KINDS:
@@ -60,21 +63,21 @@ Row 2 prefers key 2.'
     return _describe([(matrix, allowed, "")], kind, rows, cols, row_name, col_name, [point])
 
 
-def describe_all(panels, *, kind, rows, cols, row_name, col_name, more):
+def describe_all(panels, *, kind, rows, cols, row_name, col_name, more, legend=LEGEND):
     """Alt text of several ``(matrix, allowed, title)``; what all have in common is said once."""
     if len({matrix.shape for matrix, _, _ in panels}) == 1:
-        return _describe(panels, kind, rows, cols, row_name, col_name, more)
+        return _describe(panels, kind, rows, cols, row_name, col_name, more, legend)
     said = []
     for n, (matrix, allowed, title) in enumerate(panels, 1):
-        own = _describe([(matrix, allowed, "")], kind, rows, cols, row_name, col_name, [])
+        own = _describe([(matrix, allowed, "")], kind, rows, cols, row_name, col_name, [], legend)
         said.append(f"{title or f'Picture {n}'}: {own}")
     return " ".join([f"{len(panels)} pictures.", *said, *more])
 
 
-def _describe(panels, kind, rows, cols, row_name, col_name, more):
+def _describe(panels, kind, rows, cols, row_name, col_name, more, legend=LEGEND):
     n_rows, n_cols = panels[0][0].shape
-    row_labels, _ = to_labels(rows, n_rows, "rows")
-    col_labels, _ = to_labels(cols, n_cols, "columns")
+    row_labels, _ = to_labels(rows, n_rows, "rows", row_name)
+    col_labels, _ = to_labels(cols, n_cols, "columns", col_name)
     many = len(panels) > 1
     what = f"{len(panels)} heatmaps of {KINDS[kind]}, each" if many else f"Heatmap of {KINDS[kind]},"
     said = [
@@ -82,12 +85,14 @@ def _describe(panels, kind, rows, cols, row_name, col_name, more):
         f"Rows are {row_name}{_names(row_labels)}. Columns are {col_name}{_names(col_labels)}.",
     ]
     for n, (matrix, allowed, title) in enumerate(panels, 1):
-        facts = _facts(matrix, hidden_cells(matrix, allowed, kind), kind, row_labels, col_labels)
+        facts = _facts(matrix, hidden_cells(matrix, allowed, kind), kind, row_labels, col_labels, legend)
         said.append(f"{title or f'Picture {n}'}: {facts}" if many else facts)
     return " ".join([*said, *(words for words in more if words)])
 
 
-def _facts(matrix, hidden, kind, rows, cols):
+def _facts(matrix, hidden, kind, rows, cols, legend):
+    if kind == "mask" and legend != LEGEND:
+        return f"{legend[0].capitalize()}: {int((~hidden).sum())} cells; {legend[1]}: {int(hidden.sum())}."
     if kind == "mask":
         parts = [f"{int((~hidden).sum())} cells may be attended to, {int(hidden.sum())} are hidden."]
         if len(rows) <= SMALL:

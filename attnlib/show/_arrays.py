@@ -146,10 +146,14 @@ def _mark(token, at):
     return char
 
 
-def to_labels(labels, count, axis):
+TOKENS = ("query", "key", "token", "row", "column")  # axes whose labels carry their number
+
+
+def to_labels(labels, count, axis, name):
     """``(shown, original)`` for one axis of `count` entries: "3 tea" for tokens, "3" where none are given.
 
-    Labels that are not strings, and strings that already start with their own number, get no number.
+    On an axis whose `name` starts with none of `TOKENS` the labels stand alone; so do labels that are not
+    strings, and strings that already start with their own number.
     """
     if labels is None:
         return [str(n) for n in range(1, count + 1)], [None] * count
@@ -161,8 +165,9 @@ def to_labels(labels, count, axis):
         )
     shown = []
     for n, token in enumerate(labels, 1):
-        numbered = not isinstance(token, str) or token == str(n) or token.startswith(f"{n} ")
-        shown.append(label(token) if numbered else f"{n} {label(token)}")
+        alone = not isinstance(token, str) or token == str(n) or token.startswith(f"{n} ")
+        alone = alone or not name.startswith(TOKENS)
+        shown.append(label(token) if alone else f"{n} {label(token)}")
     return shown, [str(token) for token in labels]
 
 

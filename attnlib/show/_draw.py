@@ -46,7 +46,7 @@ def _clip(words, limit=24):
 class _Layout:
     """Where everything goes, in pixels from the top left corner."""
 
-    def __init__(self, panels, kind, sums, shared):
+    def __init__(self, panels, kind, sums, shared, legend):
         n_rows = max(panel.shape[0] for panel in panels)
         n_cols = max(panel.shape[1] for panel in panels)
         self.per_bar = 0 if kind == "mask" else BAR + 56
@@ -64,7 +64,8 @@ class _Layout:
         most = 52 if written and max(n_rows, n_cols) <= 4 else 46 if written else 26
         least = max(widest, 36) if written else 280 / max(n_rows, n_cols)
         self.sum_width = 68 if sums else 0
-        right = self.per_bar + 18 if shared else 0
+        beside_mask = 18 + 28 + max(map(_em, legend)) * SMALL if kind == "mask" else 0
+        right = beside_mask or (self.per_bar + 18 if shared else 0)
         for per_line in range(min(4, len(panels)), 0, -1):
             labels = 1 if self.same_rows else per_line
             free = COLUMN - 22 - labels * self.row_labels - right - (per_line - 1) * GAP
@@ -72,6 +73,8 @@ class _Layout:
             self.cell = min(most, free / (per_line * n_cols), 460 / n_rows)
             if self.cell >= least or per_line == 1:
                 break
+        if per_line > 2 and len(panels) == per_line + 1:
+            per_line -= 1  # four panels are two and two, not three and one
         self.cell = max(self.cell, 36.0 if written else 150 / max(n_rows, n_cols))
         if not written:
             self.cell = max(self.cell, min(16.0, 400 / max(n_rows, n_cols)))
@@ -92,7 +95,7 @@ class _Layout:
         self.bar_at = edge + 18
         beyond = max(self.bar_at + self.per_bar, edge + overhang) if self.per_bar else edge + max(overhang, 8)
         if kind == "mask":
-            beyond = max(beyond, edge + 18 + 96)
+            beyond = max(beyond, edge + beside_mask)
         self.lines = -(-len(panels) // per_line)
         self.bar_height = min(max(self.inner[0], 96), 200)
         beside = 52 if kind == "mask" else self.bar_height + (38 if self.hidden else 8)
@@ -102,11 +105,11 @@ class _Layout:
         self.height = math.ceil(max(self.lines * self.line_height - 10, self.head + beside))
 
 
-def draw(panels, kind, row_name, col_name, sums, outline, log, shared):
+def draw(panels, kind, row_name, col_name, sums, outline, log, shared, legend):
     import matplotlib
     from matplotlib.figure import Figure
 
-    at = _Layout(panels, kind, sums, shared)
+    at = _Layout(panels, kind, sums, shared, legend)
     pixel = 1 / 96  # inches
     figure = Figure(figsize=(at.width * pixel, at.height * pixel), dpi=72)
     colours = matplotlib.colormaps[WEIGHT_MAP if kind == "weights" else SCORE_MAP].resampled(254)
@@ -134,7 +137,7 @@ def draw(panels, kind, row_name, col_name, sums, outline, log, shared):
         last = n == len(panels) - 1 if shared else True
         if kind == "mask":
             if last:
-                _key(box, at, at.left[min(at.per_line, len(panels)) - 1] + at.inner[1], kind)
+                _key(box, at, at.left[min(at.per_line, len(panels)) - 1] + at.inner[1], legend)
         elif last or not shared:
             hidden = any(p.hidden.any() for p in (panels if shared else [panel]))
             where = (at.bar_at, at.head) if shared else (left + n_cols * at.cell + at.sum_width + 16, top)
@@ -319,9 +322,9 @@ def _bar(box, where, at, panel, colours, kind, log, hidden):
         _swatch(box, left, top + height + 18, "hidden", None)
 
 
-def _key(box, at, left, kind):
-    _swatch(box, left + 18, at.head + 4, "may attend", ALLOWED_FILL)
-    _swatch(box, left + 18, at.head + 28, "hidden", None)
+def _key(box, at, left, legend):
+    _swatch(box, left + 18, at.head + 4, legend[0], ALLOWED_FILL)
+    _swatch(box, left + 18, at.head + 28, legend[1], None)
 
 
 def _swatch(box, left, top, words, fill):

@@ -4,7 +4,7 @@ import numpy as np
 
 from attnlib.errors import AttnError, ShapeError
 
-from ._alt import check_kind, describe_all
+from ._alt import LEGEND, check_kind, describe_all
 from ._arrays import hidden_cells, to_allowed, to_labels, to_matrices
 from ._draw import FLOOR, draw, label_step
 from ._html import folded_tables
@@ -32,6 +32,7 @@ def heatmap(
     outline=(),
     log=False,
     shared=True,
+    legend=LEGEND,
 ):
     """One or more matrices side by side, on one range with one colour bar.
 
@@ -62,6 +63,8 @@ def heatmap(
         Weights only: a log scale, labelled, that ends at 0.0001.
     shared : bool
         False gives each matrix its own range and bar.
+    legend : pair of str
+        Masks only: what a ticked and a hatched cell mean.
 
     Returns
     -------
@@ -92,7 +95,7 @@ Values from 0 to 6.'
         raise ShapeError(f"{len(titles)} titles for {len(matrices)} matrices: give one title per matrix")
     names = [str(title) for title in titles] if titles is not None else [""] * len(matrices)
     panels = [
-        _Panel(matrix, visible, name, kind, rows, cols, digits, log)
+        _Panel(matrix, visible, name, kind, (rows, row_name), (cols, col_name), digits, log)
         for matrix, visible, name in zip(matrices, allowed, names, strict=True)
     ]
     outline = [_checked(which, panels) for which in outline]
@@ -102,9 +105,10 @@ Values from 0 to 6.'
     alt = describe_all(
         [(panel.full, panel.full_allowed, panel.title) for panel in panels],
         kind=kind, rows=rows, cols=cols, row_name=row_name, col_name=col_name, more=[*notes, point],
+        legend=tuple(legend),
     )  # fmt: skip
     with settings("heatmap"):
-        figure, originals = draw(panels, kind, row_name, col_name, sums, outline, log, shared)
+        figure, originals = draw(panels, kind, row_name, col_name, sums, outline, log, shared, legend)
     tables = folded_tables(
         [(panel.shown_numbers(), panel.row_labels, panel.col_labels, panel.title) for panel in panels]
         if all(panel.written for panel in panels)
@@ -120,8 +124,8 @@ class _Panel:
 
     def __init__(self, matrix, allowed, title, kind, rows, cols, digits, log):
         self.full, self.full_allowed, self.title, self.kind = matrix, allowed, title, kind
-        self.row_labels, self.row_tokens = to_labels(rows, matrix.shape[0], "rows")
-        self.col_labels, self.col_tokens = to_labels(cols, matrix.shape[1], "columns")
+        self.row_labels, self.row_tokens = to_labels(rows[0], matrix.shape[0], "rows", rows[1])
+        self.col_labels, self.col_tokens = to_labels(cols[0], matrix.shape[1], "columns", cols[1])
         hidden = hidden_cells(matrix, allowed, kind)
         self.steps = tuple(-(-side // BOUND) for side in matrix.shape)  # cells of the matrix in one drawn
         self.numbers, self.hidden = _reduced(matrix, hidden, self.steps, kind, log)

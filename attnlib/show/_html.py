@@ -3,6 +3,7 @@
 import ast
 import html
 import inspect
+import re
 import textwrap
 from pathlib import Path
 
@@ -38,6 +39,9 @@ class Strip(_Shown):
 
 class Source(_Shown):
     """What `source` returns: attributes ``html`` and ``text``."""
+
+
+THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+")  # a number that its author has already written out
 
 
 def _escape(words):
@@ -156,7 +160,7 @@ def _column(entries, name, digits):
         if entry is None:
             made.append(("", True))
         elif isinstance(entry, (str, bool)):
-            made.append((str(entry), False))
+            made.append((str(entry), bool(THOUSANDS.fullmatch(str(entry)))))
         elif isinstance(entry, (int, float)):
             made.append((one(entry), True))
         elif np.ndim(entry):
