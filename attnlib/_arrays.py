@@ -32,20 +32,29 @@ def namespace(**arrays):
     try:
         return array_api_compat.array_namespace(*arrays.values())
     except TypeError:
-        kinds = ", ".join(f"{name}: {type(array).__module__}" for name, array in arrays.items())
-        raise ShapeError(f"arrays of different libraries ({kinds}), wanted one: convert them first") from None
+        kinds = ", ".join(
+            f"{name}: {type(array).__module__}"
+            for name, array in arrays.items()
+        )
+        raise ShapeError(
+            f"arrays of different libraries ({kinds}), wanted one: convert them first"
+        ) from None
 
 
 def statistics_dtype(xp, dtype):
     """The type that scores and softmax are computed in: `dtype`, at least float32; integers are refused."""
     if not xp.isdtype(dtype, "real floating"):
-        raise ShapeError(f"got type {dtype}, wanted floating point: convert it, as in array * 1.0")
+        raise ShapeError(
+            f"got type {dtype}, wanted floating point: convert it, as in array * 1.0"
+        )
     return xp.float32 if xp.finfo(dtype).bits < 32 else dtype
 
 
 def constant(xp, number, like):
     """`number` as a 0-d array of `like`'s type and device."""
-    return xp.asarray(number, dtype=like.dtype, device=array_api_compat.device(like))
+    return xp.asarray(
+        number, dtype=like.dtype, device=array_api_compat.device(like)
+    )
 
 
 def to_library(array, like):

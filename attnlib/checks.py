@@ -31,7 +31,10 @@ def by_hand(query, key, value, allowed=None):
     output = np.zeros((len(query), len(value[0])))
     for i, q in enumerate(query):
         seen = [j for j in range(len(key)) if allowed is None or allowed[i][j]]
-        dots = [sum(float(a) * float(b) for a, b in zip(q, key[j], strict=True)) for j in seen]
+        dots = [
+            sum(float(a) * float(b) for a, b in zip(q, key[j], strict=True))
+            for j in seen
+        ]
         largest = max(dots, default=0.0)
         powers = [math.exp((dot - largest) / math.sqrt(len(q))) for dot in dots]
         for j, power in zip(seen, powers, strict=True):
@@ -47,21 +50,31 @@ def same(got, wanted, what, *, bound=1e-12):
     most 1.1e-16 relative: 1e-12 leaves room for the order of sums and none for a mistake.
     """
     got, wanted = np.asarray(got, dtype=float), np.asarray(wanted, dtype=float)
-    assert got.shape == wanted.shape, f"{what}: shape {got.shape}, wanted {wanted.shape}"
+    assert got.shape == wanted.shape, (
+        f"{what}: shape {got.shape}, wanted {wanted.shape}"
+    )
     off = ~(np.abs(got - wanted) <= bound)
     if off.any():
         first = tuple(int(n) for n in np.argwhere(off)[0])
-        raise AssertionError(f"{what}: at {first} got {got[first]:.4f}, wanted {wanted[first]:.4f}")
+        raise AssertionError(
+            f"{what}: at {first} got {got[first]:.4f}, wanted {wanted[first]:.4f}"
+        )
 
 
 def _worked(**options):
     t = three_tokens()
-    return layer.multi_head_attention(t.x, t.w_q, t.w_k, t.w_v, t.w_o, t.n_heads, **options)
+    return layer.multi_head_attention(
+        t.x, t.w_q, t.w_k, t.w_v, t.w_o, t.n_heads, **options
+    )
 
 
 def check_worked_example():
     """Both heads of the three tokens, causal, and what W_O makes of them, against plain loops."""
-    t, steps, past = three_tokens(), _worked(is_causal=True), np.tri(3, dtype=bool)
+    t, steps, past = (
+        three_tokens(),
+        _worked(is_causal=True),
+        np.tri(3, dtype=bool),
+    )
     merged = np.zeros((3, 8))
     for h, columns in enumerate((slice(0, 4), slice(4, 8))):
         q, k, v = (t.x @ w[:, columns] for w in (t.w_q, t.w_k, t.w_v))
@@ -80,7 +93,9 @@ def check_rows_sum_to_one():
 def check_future_is_hidden():
     """The leak test: changing the value of a later token moves nothing before it."""
     q, k, v = three_tokens().head(1)
-    seen = recover_mask(lambda value: core.attention(q, k, value, is_causal=True), v)
+    seen = recover_mask(
+        lambda value: core.attention(q, k, value, is_causal=True), v
+    )
     same(seen, np.tri(3), "who sees whom")
 
 
@@ -98,8 +113,14 @@ def check_alignment():
     """Four queries, five keys, causal from either corner, against plain loops."""
     q, k, v = (a[0, 0] for a in all_sizes_differ())
     for align, shift in (("top_left", 0), ("bottom_right", 1)):
-        steps = core.attention_steps(q, k, v, is_causal=True, causal_align=align)
-        same(steps.weights, by_hand(q, k, v, np.tri(4, 5, shift, dtype=bool))[0], f"weights, {align}")
+        steps = core.attention_steps(
+            q, k, v, is_causal=True, causal_align=align
+        )
+        same(
+            steps.weights,
+            by_hand(q, k, v, np.tri(4, 5, shift, dtype=bool))[0],
+            f"weights, {align}",
+        )
 
 
 def check_window():
@@ -115,15 +136,27 @@ def check_empty_row():
     steps = core.attention_steps(*three_tokens().head(1), mask)
     same(steps.weights[0], np.zeros(3), "weights of the empty row")
     same(steps.output[0], np.zeros(4), "output of the empty row")
-    assert steps.lse[0] == -math.inf, f"lse of the empty row is {steps.lse[0]}, wanted -inf"
+    assert steps.lse[0] == -math.inf, (
+        f"lse of the empty row is {steps.lse[0]}, wanted -inf"
+    )
 
 
 def check_large_scores():
     """Scores in the thousands give weights, not NaN; in float16 too."""
     q, k, v = three_tokens().head(1)
-    same(core.attention_steps(1000 * q, k, v).weights, by_hand(1000 * q, k, v)[0], "weights of large scores")
-    half = core.attention_steps(*(np.asarray(300 * a, dtype=np.float16) for a in (q, k, v)))
-    same(half.weights, by_hand(300 * q, 300 * k, v)[0], "weights of large scores in float16")
+    same(
+        core.attention_steps(1000 * q, k, v).weights,
+        by_hand(1000 * q, k, v)[0],
+        "weights of large scores",
+    )
+    half = core.attention_steps(
+        *(np.asarray(300 * a, dtype=np.float16) for a in (q, k, v))
+    )
+    same(
+        half.weights,
+        by_hand(300 * q, 300 * k, v)[0],
+        "weights of large scores in float16",
+    )
 
 
 def check_padding_may_hold_anything():
@@ -131,7 +164,11 @@ def check_padding_may_hold_anything():
     q, k, v = three_tokens().head(1)
     clean = by_hand(q, k[:2], v[:2])[1]
     k[2] = v[2] = np.nan
-    same(core.attention(q, k, v, masks.padding_mask([2], 3)[0, 0]), clean, "output beside NaN padding")
+    same(
+        core.attention(q, k, v, masks.padding_mask([2], 3)[0, 0]),
+        clean,
+        "output beside NaN padding",
+    )
 
 
 def check_grouped_heads():
@@ -140,20 +177,32 @@ def check_grouped_heads():
     four = np.concatenate([t.query, t.query])
     shared = core.attention(four, t.key, t.value, enable_gqa=True)
     for h in range(4):
-        same(shared[h], by_hand(four[h], t.key[h // 2], t.value[h // 2])[1], f"query head {h + 1}")
+        same(
+            shared[h],
+            by_hand(four[h], t.key[h // 2], t.value[h // 2])[1],
+            f"query head {h + 1}",
+        )
 
 
 def check_order_of_keys():
     """Keys and values shuffled together: the same output."""
     q, k, v = (a[0, 0] for a in all_sizes_differ())
     order = [3, 0, 4, 2, 1]
-    same(core.attention(q, k[order], v[order]), core.attention(q, k, v), "output after shuffling")
+    same(
+        core.attention(q, k[order], v[order]),
+        core.attention(q, k, v),
+        "output after shuffling",
+    )
 
 
 def check_log_sum_exp():
     """exp(masked − lse) gives back the weights."""
     steps = core.attention_steps(*three_tokens().head(1), is_causal=True)
-    same(np.exp(steps.masked - steps.lse[:, None]), steps.weights, "exp(masked - lse)")
+    same(
+        np.exp(steps.masked - steps.lse[:, None]),
+        steps.weights,
+        "exp(masked - lse)",
+    )
 
 
 CHECKS = {
@@ -178,7 +227,10 @@ def kill_matrix(checks=None):
         Name of each mistake → dict of check name → True if the check raised with the mistake planted.
     """
     checks = CHECKS if checks is None else checks
-    return {name: {check: _catches(checks[check], name) for check in checks} for name in mistakes.MISTAKES}
+    return {
+        name: {check: _catches(checks[check], name) for check in checks}
+        for name in mistakes.MISTAKES
+    }
 
 
 def _catches(check, name):

@@ -82,7 +82,9 @@ def scores(query, key):
             f"widths; split both into the same number of heads"
         )
     dtype = statistics_dtype(xp, query.dtype)
-    return xp.matmul(xp.astype(query, dtype), xp.matrix_transpose(xp.astype(key, dtype)))
+    return xp.matmul(
+        xp.astype(query, dtype), xp.matrix_transpose(xp.astype(key, dtype))
+    )
 
 
 def default_scale(width):
@@ -113,7 +115,9 @@ def default_scale(width):
     0.5
     """
     if width == 0:
-        raise ShapeError("query and key have width 0, wanted at least 1: there is no 1/sqrt(0)")
+        raise ShapeError(
+            "query and key have width 0, wanted at least 1: there is no 1/sqrt(0)"
+        )
     return 1.0 / math.sqrt(width)
 
 
@@ -147,7 +151,9 @@ def scale_scores(x, scale):
     except (TypeError, ValueError):
         factor = math.nan
     if not math.isfinite(factor):
-        raise AttnError(f"scale is {scale!r}, wanted one finite number such as 1 / sqrt(d_h)")
+        raise AttnError(
+            f"scale is {scale!r}, wanted one finite number such as 1 / sqrt(d_h)"
+        )
     return x * factor
 
 
@@ -274,7 +280,15 @@ def weighted_sum(weights, value):
 
 
 def attention(
-    query, key, value, attn_mask=None, *, is_causal=False, causal_align=None, scale=None, enable_gqa=False
+    query,
+    key,
+    value,
+    attn_mask=None,
+    *,
+    is_causal=False,
+    causal_align=None,
+    scale=None,
+    enable_gqa=False,
 ):
     """softmax(scale · QKᵀ + mask) V, for every head at once.
 
@@ -324,12 +338,22 @@ def attention(
            [0.8176, 0.1824, 0.    , 1.    ],
            [0.1142, 0.042 , 0.8438, 1.    ]])
     """
-    inputs = _prepare(query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa)
+    inputs = _prepare(
+        query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
+    )
     return _attend(*inputs)[2]
 
 
 def attention_steps(
-    query, key, value, attn_mask=None, *, is_causal=False, causal_align=None, scale=None, enable_gqa=False
+    query,
+    key,
+    value,
+    attn_mask=None,
+    *,
+    is_causal=False,
+    causal_align=None,
+    scale=None,
+    enable_gqa=False,
 ):
     """The same as :func:`attention`, with every intermediate kept.
 
@@ -364,9 +388,13 @@ def attention_steps(
     >>> steps.lse.round(4)
     array([1.5   , 3.2014, 3.1698])
     """
-    inputs = _prepare(query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa)
+    inputs = _prepare(
+        query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
+    )
     query, key, _, _, scale = inputs
-    return AttentionSteps(scores(query, key), _scaled_scores(query, key, scale), *_attend(*inputs))
+    return AttentionSteps(
+        scores(query, key), _scaled_scores(query, key, scale), *_attend(*inputs)
+    )
 
 
 def _attend(query, key, value, mask, scale):
@@ -384,7 +412,12 @@ def _attend(query, key, value, mask, scale):
 def _scaled_scores(query, key, scale):
     """QKᵀ of queries scaled beforehand, in the statistics type: large half-precision scores stay finite."""
     xp = namespace(query=query)
-    return scores(scale_scores(xp.astype(query, statistics_dtype(xp, query.dtype)), scale), key)
+    return scores(
+        scale_scores(
+            xp.astype(query, statistics_dtype(xp, query.dtype)), scale
+        ),
+        key,
+    )
 
 
 def _forget_unseen(xp, query, key, value, mask):
@@ -392,19 +425,27 @@ def _forget_unseen(xp, query, key, value, mask):
 
     Their weights are 0, but 0 · NaN is NaN, in the output and in the gradients.
     """
-    allowed = masks.read_mask(mask, _scores_shape(query, key), statistics_dtype(xp, query.dtype))[0]
+    allowed = masks.read_mask(
+        mask, _scores_shape(query, key), statistics_dtype(xp, query.dtype)
+    )[0]
     if allowed.ndim == 1:
         allowed = allowed[None, :]
     seen = xp.any(allowed, axis=-2)[..., None]
     seeing = xp.any(allowed, axis=-1, keepdims=True)
     zero = constant(xp, 0.0, query)
-    return xp.where(seeing, query, zero), xp.where(seen, key, zero), xp.where(seen, value, zero)
+    return (
+        xp.where(seeing, query, zero),
+        xp.where(seen, key, zero),
+        xp.where(seen, value, zero),
+    )
 
 
 def _empty_rows(xp, x, attn_mask):
     """True, shape (..., Tq, 1), where the mask leaves a row of `x` nothing to see."""
     no_keys = x.shape[-1] == 0
-    empty = xp.full((*x.shape[:-1], 1), no_keys, dtype=xp.bool, device=device(x))
+    empty = xp.full(
+        (*x.shape[:-1], 1), no_keys, dtype=xp.bool, device=device(x)
+    )
     if attn_mask is None or no_keys:
         return empty
     allowed = masks.read_mask(attn_mask, x.shape, x.dtype)[0]
@@ -420,10 +461,16 @@ def _require_rows(**arrays):
 
 
 def _scores_shape(query, key):
-    return (*broadcast_shapes(query.shape[:-2], key.shape[:-2]), query.shape[-2], key.shape[-2])
+    return (
+        *broadcast_shapes(query.shape[:-2], key.shape[:-2]),
+        query.shape[-2],
+        key.shape[-2],
+    )
 
 
-def _prepare(query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa):
+def _prepare(
+    query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
+):
     """Check everything that can be wrong, repeat grouped heads, and settle mask and scale."""
     xp = namespace(query=query, key=key, value=value)
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
@@ -452,22 +499,34 @@ def _prepare(query, key, value, attn_mask, is_causal, causal_align, scale, enabl
             f"query heads need enable_gqa=True"
         ) from None
     scale = default_scale(query.shape[-1]) if scale is None else scale
-    return query, key, value, _settle_mask(xp, query, key, attn_mask, is_causal, causal_align), scale
+    return (
+        query,
+        key,
+        value,
+        _settle_mask(xp, query, key, attn_mask, is_causal, causal_align),
+        scale,
+    )
 
 
 def _share_heads(query, key, value):
     """Repeat key and value heads so that each query head finds its own."""
     if min(query.ndim, key.ndim, value.ndim) < 3:
-        raise ShapeError("enable_gqa needs a head axis: wanted (..., heads, tokens, width)")
+        raise ShapeError(
+            "enable_gqa needs a head axis: wanted (..., heads, tokens, width)"
+        )
     n_q, n_kv, n_value = query.shape[-3], key.shape[-3], value.shape[-3]
     if n_kv != n_value:
-        raise ShapeError(f"key has {n_kv} heads, value has {n_value}: wanted the same number")
+        raise ShapeError(
+            f"key has {n_kv} heads, value has {n_value}: wanted the same number"
+        )
     if 0 in (n_q, n_kv) or n_q % n_kv:
         raise ShapeError(
             f"{n_q} query heads cannot share {n_kv} key/value heads: wanted a multiple, "
             f"so that each key/value head serves the same number of query heads"
         )
-    return heads.repeat_heads(key, n_q // n_kv), heads.repeat_heads(value, n_q // n_kv)
+    return heads.repeat_heads(key, n_q // n_kv), heads.repeat_heads(
+        value, n_q // n_kv
+    )
 
 
 def _settle_mask(xp, query, key, attn_mask, is_causal, causal_align):
@@ -478,7 +537,11 @@ def _settle_mask(xp, query, key, attn_mask, is_causal, causal_align):
             masks.check_align(causal_align, n_q, n_k, "causal_align")
         if attn_mask is not None:
             namespace(query=query, attn_mask=attn_mask)
-            masks.read_mask(attn_mask, _scores_shape(query, key), statistics_dtype(xp, query.dtype))
+            masks.read_mask(
+                attn_mask,
+                _scores_shape(query, key),
+                statistics_dtype(xp, query.dtype),
+            )
         return attn_mask
     if attn_mask is not None:
         raise MaskError(

@@ -51,8 +51,14 @@ class Example(NamedTuple):
     def head(self, number):
         """``(Q, K, V)`` of one head, counted from 1 as in the text; each has shape (T, d_h)."""
         if not 1 <= number <= self.n_heads:
-            raise IndexError(f"head {number} asked for, but the heads are 1 to {self.n_heads}")
-        return self.query[number - 1], self.key[number - 1], self.value[number - 1]
+            raise IndexError(
+                f"head {number} asked for, but the heads are 1 to {self.n_heads}"
+            )
+        return (
+            self.query[number - 1],
+            self.key[number - 1],
+            self.value[number - 1],
+        )
 
     def _per_head(self, weight):
         # Columns 1 to d_h belong to head 1, the next d_h to head 2: data, so it needs no library code.
@@ -80,7 +86,11 @@ def three_tokens():
            [ 6.,  3., -2.],
            [ 2.,  0.,  6.]])
     """
-    x = [[0, 1, 2, 0, -1, 0, -1, -1], [0, 0, 0, -1, 0, 1, -1, 0], [1, 1, 1, 1, 1, 0, -1, 0]]
+    x = [
+        [0, 1, 2, 0, -1, 0, -1, -1],
+        [0, 0, 0, -1, 0, 1, -1, 0],
+        [1, 1, 1, 1, 1, 0, -1, 0],
+    ]
     w_q = [
         [0, 0, 0, 0, 0, 0, 0, 0],
         [0, 0, 0, 1, -1, 0, 0, -1],
@@ -122,7 +132,9 @@ def three_tokens():
         [0, 0, 0, -1, 1, 0, 0, 0],
         [0, 0, 1, 0, 0, 1, 0, 0],
     ]
-    arrays = (np.asarray(rows, dtype=np.float64) for rows in (x, w_q, w_k, w_v, w_o))
+    arrays = (
+        np.asarray(rows, dtype=np.float64) for rows in (x, w_q, w_k, w_v, w_o)
+    )
     return Example(("we", "like", "tea"), *arrays, n_heads=2)
 
 
@@ -148,7 +160,10 @@ def cat_sleeps():
     """
     x = [[1, 0], [0, 1], [1, 1]]
     w_q, w_k, w_v = [[1, 0.5], [0, 1]], [[0.5, 1], [1, 0]], [[1, -1], [0.5, 1]]
-    arrays = (np.asarray(rows, dtype=np.float64) for rows in (x, w_q, w_k, w_v, [[1, 0], [0, 1]]))
+    arrays = (
+        np.asarray(rows, dtype=np.float64)
+        for rows in (x, w_q, w_k, w_v, [[1, 0], [0, 1]])
+    )
     return Example(("The", "cat", "sleeps"), *arrays, n_heads=1)
 
 
@@ -185,4 +200,6 @@ def all_sizes_differ():
             numbers.append((state >> 16) % 9 / 2 - 2)
         return np.asarray(numbers).reshape(shape)
 
-    return Ragged(halves(1, 2, 3, 4, 6), halves(2, 2, 3, 5, 6), halves(3, 2, 3, 5, 7))
+    return Ragged(
+        halves(1, 2, 3, 4, 6), halves(2, 2, 3, 5, 6), halves(3, 2, 3, 5, 7)
+    )

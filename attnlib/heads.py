@@ -76,7 +76,9 @@ def split_heads(x, n_heads):
     """
     xp = namespace(x=x)
     if x.ndim < 2:
-        raise ShapeError(f"x has shape {tuple(x.shape)}, wanted at least (T, n_heads * d_h)")
+        raise ShapeError(
+            f"x has shape {tuple(x.shape)}, wanted at least (T, n_heads * d_h)"
+        )
     n_heads = _count(n_heads, "n_heads")
     *lead, n_tokens, width = x.shape
     if width % n_heads:
@@ -119,7 +121,9 @@ def merge_heads(x):
     """
     xp = namespace(x=x)
     if x.ndim < 3:
-        raise ShapeError(f"x has shape {tuple(x.shape)}, wanted at least (n_heads, T, d_h)")
+        raise ShapeError(
+            f"x has shape {tuple(x.shape)}, wanted at least (n_heads, T, d_h)"
+        )
     *lead, n_heads, n_tokens, width = x.shape
     side_by_side = xp.permute_dims(x, _swap_middle(len(lead)))
     return xp.reshape(side_by_side, (*lead, n_tokens, n_heads * width))
@@ -155,7 +159,9 @@ def repeat_heads(x, times):
     """
     xp = namespace(x=x)
     if x.ndim < 3:
-        raise ShapeError(f"x has shape {tuple(x.shape)}, wanted at least (n_kv_heads, T, d_h)")
+        raise ShapeError(
+            f"x has shape {tuple(x.shape)}, wanted at least (n_kv_heads, T, d_h)"
+        )
     return xp.repeat(x, _count(times, "times"), axis=-3)
 
 
@@ -165,7 +171,9 @@ def _count(number, name):
     except TypeError:
         whole = 0
     if whole < 1:
-        raise ShapeError(f"{name} is {number!r}, wanted a whole number of at least 1")
+        raise ShapeError(
+            f"{name} is {number!r}, wanted a whole number of at least 1"
+        )
     return whole
 
 

@@ -29,7 +29,17 @@ class LayerSteps(NamedTuple):
 
 
 def multi_head_attention(
-    x, w_q, w_k, w_v, w_o, n_heads, attn_mask=None, *, memory=None, is_causal=False, causal_align=None
+    x,
+    w_q,
+    w_k,
+    w_v,
+    w_o,
+    n_heads,
+    attn_mask=None,
+    *,
+    memory=None,
+    is_causal=False,
+    causal_align=None,
 ):
     """One attention layer without biases and without dropout, with every intermediate kept.
 
@@ -75,7 +85,14 @@ def multi_head_attention(
     key = heads.split_heads(heads.project(memory, w_k), n_heads)
     value = heads.split_heads(heads.project(memory, w_v), n_heads)
     attended = core.attention_steps(
-        query, key, value, attn_mask, is_causal=is_causal, causal_align=causal_align
+        query,
+        key,
+        value,
+        attn_mask,
+        is_causal=is_causal,
+        causal_align=causal_align,
     )
     merged = heads.merge_heads(attended.output)
-    return LayerSteps(query, key, value, attended, merged, heads.project(merged, w_o))
+    return LayerSteps(
+        query, key, value, attended, merged, heads.project(merged, w_o)
+    )

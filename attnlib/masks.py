@@ -38,7 +38,9 @@ def check_align(align, n_q, n_k, argument="align"):
         If the word is unknown, or if it is missing although the lengths differ.
     """
     if align is not None and align not in ALIGNMENTS:
-        raise MaskError(f"{argument} is {align!r}, wanted 'top_left' or 'bottom_right'")
+        raise MaskError(
+            f"{argument} is {align!r}, wanted 'top_left' or 'bottom_right'"
+        )
     if align is None and n_q != n_k:
         raise MaskError(
             f"{n_q} queries and {n_k} keys: which corner does the diagonal start from? Say "
@@ -124,7 +126,9 @@ def sliding_window_mask(n_q, n_k, window, *, align=None, like=None):
            [0, 0, 1, 1]])
     """
     if _whole(window, "window") < 1:
-        raise MaskError(f"window is {window}, wanted at least 1: it counts the current token")
+        raise MaskError(
+            f"window is {window}, wanted at least 1: it counts the current token"
+        )
     behind, _ = _distance(n_q, n_k, align)
     return to_library((behind >= 0) & (behind < window), like)
 
@@ -165,7 +169,9 @@ def prefix_mask(n_q, n_k, prefix, *, align=None, like=None):
     """
     behind, key = _distance(n_q, n_k, align)
     if not 0 <= _whole(prefix, "prefix") <= n_k:
-        raise MaskError(f"prefix is {prefix}, wanted a number from 0 to the {n_k} keys")
+        raise MaskError(
+            f"prefix is {prefix}, wanted a number from 0 to the {n_k} keys"
+        )
     return to_library((behind >= 0) | (key < prefix), like)
 
 
@@ -206,10 +212,14 @@ def padding_mask(lengths, n_k, *, like=None):
     checked = []
     for place, length in enumerate(lengths):
         if not 0 <= _whole(length, f"lengths[{place}]") <= n_k:
-            raise MaskError(f"lengths[{place}] is {length}, wanted a number from 0 to the {n_k} keys")
+            raise MaskError(
+                f"lengths[{place}] is {length}, wanted a number from 0 to the {n_k} keys"
+            )
         checked.append(int(length))
     column = np.asarray(checked, dtype=np.int64)[:, None]
-    return to_library((np.arange(n_k)[None, :] < column)[:, None, None, :], like)
+    return to_library(
+        (np.arange(n_k)[None, :] < column)[:, None, None, :], like
+    )
 
 
 def document_mask(ids_q, ids_k=None, *, like=None):
@@ -246,9 +256,13 @@ def document_mask(ids_q, ids_k=None, *, like=None):
         ids_k = ids_q if ids_k is None else np.asarray(ids_k)
         np.broadcast_shapes(ids_q.shape[:-1], ids_k.shape[:-1])
     except ValueError as problem:
-        raise MaskError(f"ids_q and ids_k do not fit, wanted shape (..., tokens): {problem}") from None
+        raise MaskError(
+            f"ids_q and ids_k do not fit, wanted shape (..., tokens): {problem}"
+        ) from None
     for name, ids in (("ids_q", ids_q), ("ids_k", ids_k)):
-        if ids.ndim < 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+        if ids.ndim < 1 or (
+            ids.size and not np.issubdtype(ids.dtype, np.integer)
+        ):
             raise MaskError(
                 f"{name} has shape {ids.shape} and type {ids.dtype}, wanted whole numbers (..., tokens)"
             )
@@ -286,7 +300,9 @@ def combine_masks(*masks):
     """
     if not masks:
         raise MaskError("no mask given, wanted at least one")
-    xp = namespace(**{f"mask {place}": mask for place, mask in enumerate(masks, 1)})
+    xp = namespace(
+        **{f"mask {place}": mask for place, mask in enumerate(masks, 1)}
+    )
     combined = None
     for place, mask in enumerate(masks, 1):
         _require_boolean(xp, mask, f"mask {place}")
@@ -399,10 +415,14 @@ def read_mask(attn_mask, shape, dtype):
     _check_fits(tuple(attn_mask.shape), tuple(shape))
     if not floating:
         return attn_mask, None
-    lowest = max(float(xp.finfo(attn_mask.dtype).min), float(xp.finfo(dtype).min))
+    lowest = max(
+        float(xp.finfo(attn_mask.dtype).min), float(xp.finfo(dtype).min)
+    )
     # NaN compares as False, so "not hidden" keeps a NaN visible instead of hiding the mistake.
     allowed = ~(attn_mask <= lowest)
-    return allowed, xp.astype(xp.where(allowed, attn_mask, constant(xp, 0.0, attn_mask)), dtype)
+    return allowed, xp.astype(
+        xp.where(allowed, attn_mask, constant(xp, 0.0, attn_mask)), dtype
+    )
 
 
 def _check_fits(mask_shape, scores_shape):
@@ -441,7 +461,9 @@ def _whole(number, name):
             raise TypeError
         return operator.index(number)  # Python, NumPy and torch integers alike
     except TypeError:
-        raise MaskError(f"{name} is {number!r}, wanted a whole number") from None
+        raise MaskError(
+            f"{name} is {number!r}, wanted a whole number"
+        ) from None
 
 
 def _length(number, name):

@@ -83,7 +83,9 @@ def planted(name):
     [0.018  0.0024 0.9796]
     """
     if name not in MISTAKES:
-        raise KeyError(f"no mistake called {name!r}; there are {', '.join(MISTAKES)}")
+        raise KeyError(
+            f"no mistake called {name!r}; there are {', '.join(MISTAKES)}"
+        )
     try:
         for place, function in MISTAKES[name].wrong.items():
             _put(place, function)
@@ -104,7 +106,9 @@ def _put(place, function):
 def _layer(**options):
     t = three_tokens()
     options = options or {"is_causal": True}
-    return multi_head_attention(t.x, t.w_q, t.w_k, t.w_v, t.w_o, t.n_heads, **options)
+    return multi_head_attention(
+        t.x, t.w_q, t.w_k, t.w_v, t.w_o, t.n_heads, **options
+    )
 
 
 def _weight(i, j, head=1):
@@ -115,19 +119,27 @@ def _weight(i, j, head=1):
 
 
 def _row_sum(i):
-    return f"sum of row {i} of the weights, head 1", lambda: float(_layer().attention.weights[0, i - 1].sum())
+    return f"sum of row {i} of the weights, head 1", lambda: float(
+        _layer().attention.weights[0, i - 1].sum()
+    )
 
 
 def _merged(i, c):
-    return f"component {c} of row {i} of the merged heads", lambda: float(_layer().merged[i - 1, c - 1])
+    return f"component {c} of row {i} of the merged heads", lambda: float(
+        _layer().merged[i - 1, c - 1]
+    )
 
 
 def _output(i, c):
-    return f"component {c} of row {i} of the layer's output", lambda: float(_layer().output[i - 1, c - 1])
+    return f"component {c} of row {i} of the layer's output", lambda: float(
+        _layer().output[i - 1, c - 1]
+    )
 
 
 def _lse(i):
-    return f"log-sum-exp of row {i}, head 1", lambda: float(_layer().attention.lse[0, i - 1])
+    return f"log-sum-exp of row {i}, head 1", lambda: float(
+        _layer().attention.lse[0, i - 1]
+    )
 
 
 def _empty_row():
@@ -136,22 +148,32 @@ def _empty_row():
         mask[0, 0] = False
         return float(core.attention(*three_tokens().head(1), mask)[0, 0])
 
-    return "component 1 of row 1 of head 1's output when row 1 may see nothing", look
+    return (
+        "component 1 of row 1 of head 1's output when row 1 may see nothing",
+        look,
+    )
 
 
 def _last_query():
     def look():
         q, k, v = three_tokens().head(1)
-        steps = core.attention_steps(q[2:], k, v, is_causal=True, causal_align="bottom_right")
+        steps = core.attention_steps(
+            q[2:], k, v, is_causal=True, causal_align="bottom_right"
+        )
         return float(steps.weights[0, 2])
 
-    return "weight of key 3 when only query 3 asks, aligned at the bottom right", look
+    return (
+        "weight of key 3 when only query 3 asks, aligned at the bottom right",
+        look,
+    )
 
 
 def _window():
     def look():
         mask = masks.sliding_window_mask(3, 3, 2)
-        return float(core.attention_steps(*three_tokens().head(1), mask).weights[2, 0])
+        return float(
+            core.attention_steps(*three_tokens().head(1), mask).weights[2, 0]
+        )
 
     return "weight of key 1 in row 3, head 1, with a window of 2 tokens", look
 
@@ -159,35 +181,60 @@ def _window():
 def _times_1000():
     def look():
         q, k, v = three_tokens().head(1)
-        return float(core.attention_steps(1000 * q, k, v, is_causal=True).weights[1, 0])
+        return float(
+            core.attention_steps(1000 * q, k, v, is_causal=True).weights[1, 0]
+        )
 
-    return "weight of key 1 in row 2, head 1, when the queries are 1000 times as long", look
+    return (
+        "weight of key 1 in row 2, head 1, when the queries are 1000 times as long",
+        look,
+    )
 
 
 def _half():
     def look():
-        q, k, v = (np.asarray(a * 300, dtype=np.float16) for a in three_tokens().head(1))
-        return float(core.attention_steps(q, k, v / 300, is_causal=True).weights[1, 0])
+        q, k, v = (
+            np.asarray(a * 300, dtype=np.float16)
+            for a in three_tokens().head(1)
+        )
+        return float(
+            core.attention_steps(q, k, v / 300, is_causal=True).weights[1, 0]
+        )
 
-    return "weight of key 1 in row 2, head 1, in float16 with queries and keys 300 times as long", look
+    return (
+        "weight of key 1 in row 2, head 1, in float16 with queries and keys 300 times as long",
+        look,
+    )
 
 
 def _padded_nan():
     def look():
         q, k, v = three_tokens().head(1)
         v[2] = np.nan
-        return float(core.attention(q, k, v, np.asarray([True, True, False]))[0, 0])
+        return float(
+            core.attention(q, k, v, np.asarray([True, True, False]))[0, 0]
+        )
 
-    return "component 1 of row 1 of head 1's output when key 3 is padding and its value NaN", look
+    return (
+        "component 1 of row 1 of head 1's output when key 3 is padding and its value NaN",
+        look,
+    )
 
 
 def _grouped():
     def look():
         t = three_tokens()
         four = np.concatenate([t.query, t.query])
-        return float(core.attention(four, t.key, t.value, is_causal=True, enable_gqa=True)[1, 0, 3])
+        return float(
+            core.attention(
+                four, t.key, t.value, is_causal=True, enable_gqa=True
+            )[1, 0, 3]
+        )
 
-    return "component 4 of row 1 of query head 2 when four query heads share two key/value heads", look
+    return (
+        "component 4 of row 1 of query head 2 when four query heads share two key/value heads",
+        look,
+    )
 
 
 # --- the wrong functions -------------------------------------------------------------------------------
@@ -235,7 +282,9 @@ def _always_top_left(align, n_q, n_k, argument="align"):
 
 
 def _window_plus_one(n_q, n_k, window, *, align=None, like=None):
-    return _RIGHT["masks.sliding_window_mask"](n_q, n_k, window + 1, align=align, like=like)
+    return _RIGHT["masks.sliding_window_mask"](
+        n_q, n_k, window + 1, align=align, like=like
+    )
 
 
 def _softmax_by(weights_of):
@@ -246,7 +295,9 @@ def _softmax_by(weights_of):
         weights = weights_of(xp, masked, attn_mask)
         if not return_lse:
             return weights
-        return weights, _RIGHT["core.softmax"](masked, attn_mask, return_lse=True)[1]
+        return weights, _RIGHT["core.softmax"](
+            masked, attn_mask, return_lse=True
+        )[1]
 
     return softmax
 
@@ -260,7 +311,9 @@ def _then_masked(xp, scaled, attn_mask):
 
 
 def _over_queries(xp, masked, attn_mask):
-    return xp.matrix_transpose(_RIGHT["core.softmax"](xp.matrix_transpose(masked)))
+    return xp.matrix_transpose(
+        _RIGHT["core.softmax"](xp.matrix_transpose(masked))
+    )
 
 
 def _over_everything(xp, masked, attn_mask):
@@ -269,7 +322,9 @@ def _over_everything(xp, masked, attn_mask):
 
 
 def _twice(xp, masked, attn_mask):
-    return _RIGHT["core.softmax"](_RIGHT["core.softmax"](masked, attn_mask), attn_mask)
+    return _RIGHT["core.softmax"](
+        _RIGHT["core.softmax"](masked, attn_mask), attn_mask
+    )
 
 
 def _without_maximum(xp, masked, attn_mask):
@@ -297,26 +352,40 @@ def _keys_ask(query, key):
 
 
 def _transposed_weights(weights, value):
-    return _RIGHT["core.weighted_sum"](namespace(weights=weights).matrix_transpose(weights), value)
+    return _RIGHT["core.weighted_sum"](
+        namespace(weights=weights).matrix_transpose(weights), value
+    )
 
 
 def _averaged_heads(weights, value):
     xp = namespace(weights=weights)
-    mean = xp.mean(weights, axis=-3, keepdims=True) if weights.ndim > 2 else weights
-    return _RIGHT["core.weighted_sum"](xp.broadcast_to(mean, weights.shape), value)
+    mean = (
+        xp.mean(weights, axis=-3, keepdims=True)
+        if weights.ndim > 2
+        else weights
+    )
+    return _RIGHT["core.weighted_sum"](
+        xp.broadcast_to(mean, weights.shape), value
+    )
 
 
 def _transposed_projection(x, weight):
-    return _RIGHT["heads.project"](x, namespace(weight=weight).matrix_transpose(weight))
+    return _RIGHT["heads.project"](
+        x, namespace(weight=weight).matrix_transpose(weight)
+    )
 
 
 def _split_by_reshape(x, n_heads):
     *lead, n_tokens, width = x.shape
-    return namespace(x=x).reshape(x, (*lead, n_heads, n_tokens, width // n_heads))
+    return namespace(x=x).reshape(
+        x, (*lead, n_heads, n_tokens, width // n_heads)
+    )
 
 
 def _split_interleaved(x, n_heads):
-    return namespace(x=x).stack([x[..., h::n_heads] for h in range(n_heads)], axis=-3)
+    return namespace(x=x).stack(
+        [x[..., h::n_heads] for h in range(n_heads)], axis=-3
+    )
 
 
 def _merge_by_reshape(x):
@@ -367,7 +436,12 @@ MISTAKES = dict(
             _weight(3, 3),
         ),
         # mask
-        _mistake("no_mask", "The mask is never applied.", {"core.apply_mask": _unmasked}, _weight(1, 1)),
+        _mistake(
+            "no_mask",
+            "The mask is never applied.",
+            {"core.apply_mask": _unmasked},
+            _weight(1, 1),
+        ),
         _mistake(
             "strictly_past",
             "The diagonal is hidden too: a token may not see itself.",
@@ -395,7 +469,10 @@ MISTAKES = dict(
         _mistake(
             "mask_after_softmax",
             "Hidden weights are set to 0 after the softmax, and nothing renormalises the row.",
-            {"core.apply_mask": _unmasked, "core.softmax": _softmax_by(_then_masked)},
+            {
+                "core.apply_mask": _unmasked,
+                "core.softmax": _softmax_by(_then_masked),
+            },
             _row_sum(2),
         ),
         _mistake(
@@ -413,7 +490,10 @@ MISTAKES = dict(
         _mistake(
             "minus_1e9_on_empty_row",
             "Hidden scores are set to −1e9, so an empty row becomes the mean of the hidden values.",
-            {"core.apply_mask": _mask_with(-1e9), "core.softmax": _softmax_by(_mask_unknown)},
+            {
+                "core.apply_mask": _mask_with(-1e9),
+                "core.softmax": _softmax_by(_mask_unknown),
+            },
             _empty_row(),
         ),
         _mistake(

@@ -34,6 +34,9 @@ def css():
 --attn-output: #9C2F74; --attn-mistake: #B00020; --attn-masked: #6B6B6B; --attn-active: #8A5A00; }'
     """
     light, dark = (
-        " ".join(f"--attn-{role}: {pair[side]};" for role, pair in ROLES.items()) for side in (0, 1)
+        " ".join(
+            f"--attn-{role}: {pair[side]};" for role, pair in ROLES.items()
+        )
+        for side in (0, 1)
     )
     return f':root {{ {light} }}\nhtml[data-theme="dark"], body[data-jp-theme-light="false"] {{ {dark} }}\n'

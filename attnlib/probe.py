@@ -68,9 +68,14 @@ def recover_mask(function, tokens, *, delta=1.0):
            [1, 1, 0],
            [1, 1, 1]])
     """
-    columns = [moved_rows(function, tokens, j, delta=delta) for j in range(tokens.shape[-2])]
+    columns = [
+        moved_rows(function, tokens, j, delta=delta)
+        for j in range(tokens.shape[-2])
+    ]
     return np.stack(columns, axis=-1)
 
 
 def _as_numpy(array):
-    return np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
+    return np.asarray(
+        array.detach().cpu() if hasattr(array, "detach") else array
+    )

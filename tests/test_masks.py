@@ -414,6 +414,13 @@ def test_the_lowest_finite_number_hides_and_bias_does_not_in_every_type(dtype, m
         close(steps.output[2], want, atol=2e-2 if dtype != "float64" else 1e-9)  # -3e4 costs float32 digits
 
 
+def test_the_scores_lowest_number_hides_in_a_wider_mask_too(lib):
+    arrays = [lib.array(a, "float32") for a in ([[1.0], [1.0]], [[1.0], [2.0]], [[1.0], [3.0]])]
+    lowest = float(np.finfo(np.float32).min)
+    mask = lib.array([[lowest, lowest], [0.0, lowest]])  # float64
+    close(attention(*arrays, mask), [[0], [1]])
+
+
 def test_half_queries_with_a_single_precision_bias_keep_their_keys():
     # -1e9 lies below float16's range but not below the scores', which are float32: a bias all the same
     query, key, value = np.ones((1, 2), "f2"), np.ones((2, 2), "f2"), np.array([[1.0], [3.0]], "f2")

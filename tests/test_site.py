@@ -18,20 +18,29 @@ SITE = Path(os.environ.get("SITE_DIR", ROOT / "_build" / "html"))
 NAMES = check_site.read_contents(ROOT)
 PAGES = [f"{name}.html" for name in NAMES] + ["search.html", "404.html", "index.html"]
 HEAD = (
-    '<html lang="en"><head><title>A page</title><meta name="description" content="A page about one step of attention.">'
-    "</head><body>"
+    '<html lang="en"><head><title>A page</title>'
+    '<meta name="description" content="A page about one step of attention."></head><body>'
 )
 
 
 @pytest.fixture(scope="session")
 def pages():
     if not (SITE / "404.html").is_file():
-        pytest.fail(f"no built site at {SITE}: run `make book` (or `jupyter-book build .`) first", pytrace=False)
+        pytest.fail(
+            f"no built site at {SITE}: run `make book` (or `jupyter-book build .`) first", pytrace=False
+        )
     built = (SITE / "404.html").stat().st_mtime  # every build writes this file
-    sources = [*ROOT.glob("_*.yml"), *ROOT.glob("book/*.ipynb"), *ROOT.glob("book/[!0-9]*.md"), *ROOT.glob("tools/*site*")]
+    sources = [
+        *ROOT.glob("_*.yml"),
+        *ROOT.glob("book/*.ipynb"),
+        *ROOT.glob("book/[!0-9]*.md"),
+        *ROOT.glob("tools/*site*"),
+    ]
     newest = max(sources, key=lambda file: file.stat().st_mtime)
     if "SITE_DIR" not in os.environ and newest.stat().st_mtime > built:
-        pytest.fail(f"the site is older than {newest.relative_to(ROOT)}: build it again (make book)", pytrace=False)
+        pytest.fail(
+            f"the site is older than {newest.relative_to(ROOT)}: build it again (make book)", pytrace=False
+        )
     return check_site.read_pages(SITE)
 
 
@@ -66,7 +75,9 @@ def test_notebooks(pages):
 
 
 def test_weights(pages):
-    heavy = {name: size for name, size in check_site.weights(SITE, pages).items() if size > check_site.PAGE_BUDGET}
+    heavy = {
+        name: size for name, size in check_site.weights(SITE, pages).items() if size > check_site.PAGE_BUDGET
+    }
     assert heavy == {}
 
 
@@ -91,7 +102,11 @@ def test_library_styles_come_from_the_library(pages):
 
 
 def test_theme_leftovers_are_gone(pages):
-    left = [path.name for pattern in ("fontawesome.js", "bootstrap.js", "*.map", "*.ttf") for path in SITE.rglob(pattern)]
+    left = [
+        path.name
+        for pattern in ("fontawesome.js", "bootstrap.js", "*.map", "*.ttf")
+        for path in SITE.rglob(pattern)
+    ]
     assert left == []
 
 
@@ -118,7 +133,9 @@ def test_math_font_has_every_sign(pages):
 
 
 def test_a_good_page_has_no_fault():
-    assert check_site.page_faults(HEAD + "<main><h1>A</h1><h2>B</h2><p>Cost: $5.</p></main></body></html>") == []
+    assert (
+        check_site.page_faults(HEAD + "<main><h1>A</h1><h2>B</h2><p>Cost: $5.</p></main></body></html>") == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,12 +213,18 @@ def test_contents_faults_are_found(tmp_path):
 def test_asset_faults_are_found(tmp_path):
     folder = tmp_path / "_static"
     folder.mkdir()
-    (folder / "a.css").write_text("p{background:url(gone.png)} q{background:url('https://example.org/a.png')}")
-    (folder / "b.js").write_text('import x from "https://example.org/x.mjs"; // https://example.org is fine here')
+    (folder / "a.css").write_text(
+        "p{background:url(gone.png)} q{background:url('https://example.org/a.png')}"
+    )
+    (folder / "b.js").write_text(
+        'import x from "https://example.org/x.mjs"; // https://example.org is fine here'
+    )
     assert len(check_site.asset_faults(tmp_path)) == 3
 
 
-@pytest.mark.parametrize("text", ["not json", '{"nbformat": 3}', '{"nbformat": 4, "path": "/home/me/a"}', "[]"])
+@pytest.mark.parametrize(
+    "text", ["not json", '{"nbformat": 3}', '{"nbformat": 4, "path": "/home/me/a"}', "[]"]
+)
 def test_notebook_faults_are_found(tmp_path, text):
     (tmp_path / "a.ipynb").write_text(text)
     pages = {"a.html": '<a class="notebook-button" href="a.ipynb">a</a>'}
@@ -225,7 +248,9 @@ def test_examples_in_docstrings():
     assert doctest.testmod(texmath).failed == 0 < doctest.testmod(texmath).attempted
 
 
-@pytest.mark.parametrize("tex", ["", r"\nosuchcommand", r"\begin{nosuch}a\end{nosuch}", r"a & b", r"a \\ b", r"\frac{a}"])
+@pytest.mark.parametrize(
+    "tex", ["", r"\nosuchcommand", r"\begin{nosuch}a\end{nosuch}", r"a & b", r"a \\ b", r"\frac{a}"]
+)
 def test_formula_that_is_not_understood_is_refused(tex):
     with pytest.raises(texmath.FormulaError):
         texmath.to_mathml(tex, display=True)
@@ -246,11 +271,17 @@ def test_formula_that_is_not_understood_is_refused(tex):
         (r"\mathrm{d}x", '<mi mathvariant="normal">d</mi>'),
         ("1{,}024", "<mn>1,024</mn>"),
         (r"\operatorname{softmax}(x)", '<mi class="function">softmax</mi><mo stretchy="false">(</mo>'),
-        (r"2\log x", '<mspace width="0.167em"></mspace><mi class="function">log</mi><mspace width="0.167em"></mspace>'),
+        (
+            r"2\log x",
+            '<mspace width="0.167em"></mspace><mi class="function">log</mi><mspace width="0.167em"></mspace>',
+        ),
         (r"\mathbb{R}^{T \times d}", "<mi>ℝ</mi>"),
         (r"\max_j s_j", '<munder><mi class="function">max</mi>'),
         (r"\begin{aligned} a &= b \\ &= c \end{aligned}", '<mtable displaystyle="true" class="aligned">'),
-        (r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}", '<mtd class="cell-left"><mo form="prefix">−</mo>'),
+        (
+            r"\begin{cases} 0 & j \le i \\ -\infty & j > i \end{cases}",
+            '<mtd class="cell-left"><mo form="prefix">−</mo>',
+        ),
         (r"\underbrace{a + b}_{c}", '<mrow class="brace-below">'),
         (r"a < b", 'alttext="a &lt; b"'),
     ],

@@ -1,12 +1,12 @@
-"""Sphinx extension of the book's site: formulas as MathML, folds without script, and nothing from another host.
+"""Sphinx extension of the book's site: formulas as MathML, folds without script, nothing from another host.
 
 What it does, in the order of a build:
 
-1. gives the pages attnlib's own style sheets (the palette and the one of ``attnlib.show``), read from the library;
-2. turns formulas into MathML, folded admonitions into ``<details>``, and drops the style sheets that cell outputs
-   carry for JupyterLab;
+1. gives the pages attnlib's own style sheets (palette and ``attnlib.show``), read from the library;
+2. turns formulas into MathML, folded admonitions into ``<details>``, and drops the style sheets that cell
+   outputs carry for JupyterLab;
 3. gives each page a description, a notebook link, and only the scripts that it uses;
-4. writes ``404.html``, cuts the two fonts down to the signs in use, and removes theme files that no page asks for.
+4. writes ``404.html``, cuts the two fonts down to the signs in use, removes theme files that nobody loads.
 """
 
 import re
@@ -20,8 +20,8 @@ from sphinx.locale import admonitionlabels
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
-from webfont import icon_rules, math_characters, subset
 from texmath import FONT, FormulaError, plain, to_mathml
+from webfont import icon_rules, math_characters, subset
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = Path(__file__).resolve().parent / "site_theme"
@@ -30,8 +30,20 @@ OUTPUT_STYLE = re.compile(r'<style class="attn-style">.*?</style>', re.DOTALL)
 TRAIL = re.compile(r"[^\s\w(\[“‘]+|s\b|-\w+")
 DESCRIPTION_LENGTH = 155
 # Theme files that no page of this book asks for.
-UNUSED = ("scripts/fontawesome.js*", "scripts/bootstrap.js*", "vendor/**/*.ttf", "vendor/**/fa-brands*", "**/*.map")
-UNUSED += ("vendor/**/fa-regular*", "locales/**/*", "images/logo_*", "sbt-webpack-macros.html", "webpack-macros.html")
+UNUSED = (
+    "scripts/fontawesome.js*",
+    "scripts/bootstrap.js*",
+    "vendor/**/*.ttf",
+    "vendor/**/fa-brands*",
+    "**/*.map",
+)
+UNUSED += (
+    "vendor/**/fa-regular*",
+    "locales/**/*",
+    "images/logo_*",
+    "sbt-webpack-macros.html",
+    "webpack-macros.html",
+)
 UNUSED += ("sphinx-thebe*", ".gitignore")
 
 
@@ -66,6 +78,22 @@ def visit_math_block(translator, node):
         body.append("</span>")
     body.append("</div>\n")
     raise nodes.SkipNode
+
+
+# Citations
+
+
+def visit_citation(translator, node):
+    """One item of the list of works; the role that docutils gives it is no longer one."""
+    if not isinstance(node.previous_sibling(), nodes.citation):
+        translator.body.append('<div role="list" class="citation-list">\n')
+    translator.body.append(translator.starttag(node, "div", CLASS="citation", role="listitem"))
+
+
+def depart_citation(translator, node):
+    translator.body.append("</div>\n")
+    if not isinstance(node.next_node(descend=False, siblings=True), nodes.citation):
+        translator.body.append("</div>\n")
 
 
 # Folds
@@ -113,7 +141,9 @@ def visit_hidden_cell(translator, node):
     """A cell with a ``hide-*`` tag: what stands on the fold is its name, open or closed."""
     line = node["prompt_show"]
     line = "Show the solution" if line == "Show the content" else line
-    translator.body.append(f'<details class="fold hidden-cell"><summary>{translator.encode(line)}</summary>\n')
+    translator.body.append(
+        f'<details class="fold hidden-cell"><summary>{translator.encode(line)}</summary>\n'
+    )
 
 
 def strip_output_styles(app, doctree, docname):
@@ -194,9 +224,8 @@ def fill_page(app, pagename, templatename, context, doctree):
     # Scripts written into the page only serve a version menu and search-as-you-type, which this site has not.
     kept = [script for script in context["script_files"] if getattr(script, "filename", None)]
     kept = [script for script in kept if script.filename.rsplit("/", 1)[-1] not in unused]
-    if pagename != "search":  # there, scripts run in the order in which they are written
-        for script in kept:
-            script.attributes["defer"] = "defer"
+    for script in kept:
+        script.attributes["defer"] = "defer"
     context["script_files"] = kept
 
 
@@ -237,7 +266,7 @@ def finish(app, exception):
 
 
 def _write_not_found(app, out):
-    """A page for any address that does not exist: served at any depth, so every link starts at the site's root."""
+    """A page for any missing address: it is served at any depth, so every link starts at the site's root."""
     base = "/" + app.config.attnsite_base_path.strip("/") + "/"
     site_map = app.config.external_site_map
     parts = [
@@ -308,6 +337,7 @@ def setup(app):
         override=True,
         html=(visit_hidden_cell, lambda translator, _: translator.body.append("</details>\n")),
     )
+    app.add_node(nodes.citation, override=True, html=(visit_citation, depart_citation))
     app.add_post_transform(FoldAdmonitions)
     app.connect("builder-inited", write_library_styles)
     app.connect("doctree-resolved", strip_output_styles)

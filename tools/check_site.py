@@ -1,7 +1,7 @@
 """Checks over the built HTML: what Sphinx does not look at, without a browser, in a second or two.
 
-Run ``python tools/check_site.py [_build/html]``; it prints one line for each fault and ends with 1 if there is any.
-Every check is a function from text or a folder to a list of faults, so that tests can plant a fault in a few words.
+Run ``python tools/check_site.py [_build/html]``: a line for each fault, exit status 1 if there is one. Every
+check is a function from text or a folder to a list of faults, so that tests can plant a fault in few words.
 """
 
 import gzip
@@ -18,10 +18,20 @@ from bs4 import BeautifulSoup
 ROOT = Path(__file__).resolve().parent.parent
 PAGE_BUDGET = 400 * 1024  # bytes, gzipped, with everything that the page loads
 REMOTE = re.compile(r"^(?:https?:)?//", re.IGNORECASE)
-LOADING_LINKS = {"stylesheet", "preload", "modulepreload", "prefetch", "preconnect", "dns-prefetch", "icon", "manifest"}
+LOADING_LINKS = {
+    "stylesheet",
+    "preload",
+    "modulepreload",
+    "prefetch",
+    "preconnect",
+    "dns-prefetch",
+    "icon",
+    "manifest",
+}
 CSS_URL = re.compile(r"url\(\s*[\"']?([^\"')]+)[\"']?\s*\)|@import\s+[\"']([^\"']+)[\"']")
 JS_LOAD = re.compile(
-    r"(?:\bimport\s*\(?|\bfrom|\bfetch\(|importScripts\(|\.src\s*=|\bnew Worker\()\s*[\"'`]((?:https?:)?//[^\"'`]+)"
+    r"(?:\bimport\s*\(?|\bfrom|\bfetch\(|importScripts\(|\.src\s*=|\bnew Worker\()"
+    r"\s*[\"'`]((?:https?:)?//[^\"'`]+)"
 )
 MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|tmp|home|Users)/[\w.]|[A-Za-z]:\\{1,2}Users\b")
 TEX = re.compile(r"\\[A-Za-z]{2,}|\\[()\[\]]|\$[^$\s][^$\n]*\$")
@@ -39,8 +49,13 @@ def parse(html):
 def remote_loads(page):
     """Addresses on other hosts that opening the page would ask for."""
     found = []
-    for tag in page.find_all(["script", "img", "iframe", "source", "video", "audio", "embed", "track", "input"]):
-        found += [tag.get("src"), *(part.split()[0] for part in (tag.get("srcset") or "").split(",") if part.split())]
+    for tag in page.find_all(
+        ["script", "img", "iframe", "source", "video", "audio", "embed", "track", "input"]
+    ):
+        found += [
+            tag.get("src"),
+            *(part.split()[0] for part in (tag.get("srcset") or "").split(",") if part.split()),
+        ]
     for tag in page.find_all(["object", "image", "use", "form"]):
         found += [tag.get(name) for name in ("data", "href", "xlink:href", "action")]
     for tag in page.find_all("link", href=True):
@@ -54,7 +69,11 @@ def remote_loads(page):
         found += css_addresses(tag.get_text())
     for tag in page.find_all("script", src=False):
         found += JS_LOAD.findall(tag.get_text())
-    return [f"loads from another host: {address}" for address in found if address and REMOTE.match(address.strip())]
+    return [
+        f"loads from another host: {address}"
+        for address in found
+        if address and REMOTE.match(address.strip())
+    ]
 
 
 def css_addresses(css):
@@ -126,7 +145,9 @@ def head(page):
         faults.append("html has no lang=en")
     if not page.title or not page.title.get_text(strip=True):
         faults.append("no title")
-    descriptions = [tag.get("content", "").strip() for tag in page.find_all("meta", attrs={"name": "description"})]
+    descriptions = [
+        tag.get("content", "").strip() for tag in page.find_all("meta", attrs={"name": "description"})
+    ]
     if len(descriptions) != 1 or not 10 <= len(descriptions[0]) <= 200:
         faults.append(f"want one description of 10 to 200 characters, have {descriptions}")
     return faults
@@ -167,7 +188,10 @@ def read_contents(root=ROOT):
 
 
 def read_pages(site):
-    return {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in sorted(site.rglob("*.html"))}
+    return {
+        path.relative_to(site).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(site.rglob("*.html"))
+    }
 
 
 def _target(site, name, address):
@@ -185,14 +209,22 @@ def dead_links(site, pages):
     """Internal links, images, styles and scripts that lead nowhere, and anchors that do not exist."""
     parsed = {(site / name).resolve(): (name, parse(html)) for name, html in pages.items()}
     ids = {
-        file: {tag.get("id") or tag.get("name") for tag in page.find_all(True) if tag.get("id") or tag.get("name")}
+        file: {
+            tag.get("id") or tag.get("name")
+            for tag in page.find_all(True)
+            if tag.get("id") or tag.get("name")
+        }
         for file, (_, page) in parsed.items()
     }
     faults = []
     for name, page in parsed.values():
         for tag in page.find_all(["a", "link", "img", "script", "source", "form"]):
             address = tag.get("href") or tag.get("src") or tag.get("action") or ""
-            if not address or re.match(r"^[a-z][a-z0-9+.-]*:|^//", address, re.I) or tag.get("rel") == ["canonical"]:
+            if (
+                not address
+                or re.match(r"^[a-z][a-z0-9+.-]*:|^//", address, re.I)
+                or tag.get("rel") == ["canonical"]
+            ):
                 continue
             file, fragment = _target(site, name, address)
             if not file.is_file():
@@ -214,12 +246,15 @@ def asset_faults(site):
             elif not (file.parent / unquote(urlsplit(address).path)).is_file():
                 faults.append(f"{file.name}: leads nowhere: {address}")
     for file in sorted(site.rglob("*.js")):
-        faults += [f"{file.name}: loads from another host: {a}" for a in JS_LOAD.findall(file.read_text(encoding="utf-8"))]
+        faults += [
+            f"{file.name}: loads from another host: {a}"
+            for a in JS_LOAD.findall(file.read_text(encoding="utf-8"))
+        ]
     return faults
 
 
 def contents_faults(pages, names):
-    """Every page of the contents list is there, and every page shows the same list and the right neighbours."""
+    """Every page of the contents list is there and shows the same list and the right neighbours."""
     faults, lists = [], {}
     for index, name in enumerate(names):
         file = f"{name}.html"
@@ -233,7 +268,8 @@ def contents_faults(pages, names):
             continue
         here = Path("/" + file)
         lists[file] = [
-            (link.get_text(" ", strip=True), str(_join(here, link["href"]))) for link in nav.select("a.reference")
+            (link.get_text(" ", strip=True), str(_join(here, link["href"])))
+            for link in nav.select("a.reference")
         ]
         shown = [address.removesuffix(".html").lstrip("/") for _, address in lists[file]]
         if shown != names:
@@ -247,7 +283,9 @@ def contents_faults(pages, names):
     counts = Counter(map(tuple, lists.values()))
     if len(counts) > 1:
         common = counts.most_common(1)[0][0]
-        faults += [f"{file}: another contents list" for file, shown in lists.items() if tuple(shown) != common]
+        faults += [
+            f"{file}: another contents list" for file, shown in lists.items() if tuple(shown) != common
+        ]
     return faults
 
 

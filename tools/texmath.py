@@ -1,8 +1,8 @@
 """TeX formulas to MathML, in pure Python: latex2mathml, then the repairs that browsers need.
 
-Browsers draw MathML Core. It knows no ``columnalign``, and ``mathvariant`` only as ``normal``; it reads the form
-of a sign from its place alone. ``to_mathml`` puts that right, gives the letters of Q, K, V and O the class of
-their role, and refuses a formula of which any part was not understood.
+Browsers draw MathML Core. It knows no ``columnalign``, and ``mathvariant`` only as ``normal``; it reads the
+form of a sign from its place alone. ``to_mathml`` puts that right, gives the letters of Q, K, V and O the
+class of their role, and refuses a formula of which any part was not understood.
 """
 
 import html
@@ -20,16 +20,23 @@ from latex2mathml.converter import Converter
 ROLES = {"q": "query", "k": "key", "v": "value", "o": "output"}
 # Names of functions: upright, a thin space beside a letter, none before a bracket.
 FUNCTIONS = set(
-    "arccos arcsin arctan argmax argmin cos cosh cot csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln "
-    "log max min Pr sec sin sinh sup tan tanh".split()
+    "arccos arcsin arctan argmax argmin cos cosh cot csc deg det dim exp gcd hom inf ker lg lim liminf "
+    "limsup ln log max min Pr sec sin sinh sup tan tanh".split()
 )
 # Their subscript stands below in a displayed formula.
 LIMITED = {"argmax", "argmin", "det", "gcd", "inf", "lim", "liminf", "limsup", "max", "min", "sup", "Pr"}
+PARTS = {"mfrac": 2, "mroot": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2, "msubsup": 3, "munderover": 3}
 LONG_SIGNS = {"⏟": "brace-below", "⏞": "brace-above", "―": "line-above"}
 # What latex2mathml calls an operator and a reader reads as a quantity.
 QUANTITIES = set("∞⊤⊥∂∇∅ℓℏ°%…′″∀∃")
 OPENING, CLOSING = set("([{⟨⌊⌈"), set(")]}⟩⌋⌉")
-ENVIRONMENTS = {"aligned": "align*", "align": "align*", "split": "align*", "gathered": "matrix", "gather": "matrix"}
+ENVIRONMENTS = {
+    "aligned": "align*",
+    "align": "align*",
+    "split": "align*",
+    "gathered": "matrix",
+    "gather": "matrix",
+}
 ENVIRONMENTS |= {"gather*": "matrix", "equation": "", "equation*": ""}
 KNOWN = {name.lstrip("\\") for name in commands.MATRICES} | {"array"}
 SPACES = {"negativethinmathspace": "-0.167em", "negativemediummathspace": "-0.222em"}
@@ -237,7 +244,7 @@ def _merge(parent):
 
 
 def _primes_and_braces(parent):
-    """Primes at their own height; braces and overlines as a class, since browsers draw the long signs in part."""
+    """Primes at their own height; braces and overlines as a class, since browsers draw long signs in part."""
     for index, child in enumerate(list(parent)):
         if child.tag == "msup" and set(child[1].text or "x") <= set("′″‴"):
             row = ET.Element("mrow")
@@ -275,7 +282,9 @@ def _width(element, scale=1.0):
     elif element.tag == "msub":
         widths = [_width(element[0]), _width(element[1], script), 0.041]  # the font's space after a script
     elif element.tag in {"mrow", "msqrt"}:
-        widths = [_width(child) for child in element] + ([advance[ord("√")]] if element.tag == "msqrt" else [])
+        widths = [_width(child) for child in element] + (
+            [advance[ord("√")]] if element.tag == "msqrt" else []
+        )
     else:
         return None
     return None if None in widths else scale * sum(widths)
@@ -306,7 +315,9 @@ def _limits(element):
 
 def _core(element):
     """The thing that scripts hang on."""
-    while element.tag in {"msub", "msup", "msubsup", "munder", "mover", "munderover", "mrow"} and len(element):
+    while element.tag in {"msub", "msup", "msubsup", "munder", "mover", "munderover", "mrow"} and len(
+        element
+    ):
         if element.tag == "mrow" and len(element) > 1:
             break
         element = element[0]
@@ -323,7 +334,9 @@ def _space(parent):
         text = core.text or ""
         function = core.get("class") == "function"
         after_sign = before is None or (
-            before.tag == "mo" and before.get("form") != "postfix" and (before.text or "") not in CLOSING | set("|‖!")
+            before.tag == "mo"
+            and before.get("form") != "postfix"
+            and (before.text or "") not in CLOSING | set("|‖!")
         )
         if core.tag == "mo" and text in "−+±-¬" and after_sign:
             core.set("form", "prefix")
@@ -361,9 +374,7 @@ def _styled(char, variant):
     if starts is None or not char.isascii() or not char.isalnum():
         return char
     start, first = next(
-        (start, first)
-        for start, first, end in zip(starts, "Aa0", "Zz9", strict=True)
-        if first <= char <= end
+        (start, first) for start, first, end in zip(starts, "Aa0", "Zz9", strict=True) if first <= char <= end
     )
     return chr(start + ord(char) - ord(first))
 
@@ -387,6 +398,8 @@ def _refuse_leftovers(math, source):
             raise FormulaError("a column mark & outside a table")
         if element.tag == "mspace" and element.get("linebreak"):
             raise FormulaError(r"a line break \\ outside an environment: use aligned or gathered")
+        if element.tag in PARTS and len(element) != PARTS[element.tag]:
+            raise FormulaError(f"{element.tag} has {len(element)} parts, needs {PARTS[element.tag]}")
         if element.tag == "merror":
             raise FormulaError("an error element in the result")
     if not "".join(math.itertext()).strip():

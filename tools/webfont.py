@@ -4,8 +4,11 @@ import re
 
 from fontTools.subset import Options, Subsetter, load_font, save_font
 
-# Signs that a later chapter may use without a full build, and those that a browser makes of letters by itself.
-SAFE = "".join(map(chr, range(0x20, 0x7F))) + "°±·×÷ℓℝ∂∇∈∉∑∏−∓√∞∧∨∩∪≈≠≡≤≥≪≫⊙⊕⊗⊤⊥⋅⋯⋮⋱…′″←→↔⇒⇔↦⟨⟩⌊⌋⌈⌉‖∣⏞⏟∼∝¬ˆ˜¯αβγδεθλμπρστφχψωΔΣΩ"
+# Signs that a later chapter may use without a full build.
+SAFE = (
+    "".join(map(chr, range(0x20, 0x7F)))
+    + "°±·×÷ℓℝ∂∇∈∉∑∏−∓√∞∧∨∩∪≈≠≡≤≥≪≫⊙⊕⊗⊤⊥⋅⋯⋮⋱…′″←→↔⇒⇔↦⟨⟩⌊⌋⌈⌉‖∣⏞⏟∼∝¬ˆ˜¯αβγδεθλμπρστφχψωΔΣΩ"
+)
 # Latin and Greek letters in italic: what <mi> shows for a single letter.
 ITALIC = [*range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C), 0x210E]
 BOLD = range(0x1D400, 0x1D434)
@@ -47,12 +50,12 @@ def icon_rules(css, names):
     """
 
     def rule(match):
-        used = [part for part in match[1].split(",") if part.removeprefix(".").removesuffix(":before") in names]
+        used = [
+            part for part in match[1].split(",") if part.removeprefix(".").removesuffix(":before") in names
+        ]
         return ",".join(used) + match[2] if used else ""
 
-    css = re.sub(
-        r"((?:\.fa-[a-z0-9-]+:before,?)+)(\{content:\"\\?[^\"]{1,6}\"\})", rule, css
-    )
+    css = re.sub(r"((?:\.fa-[a-z0-9-]+:before,?)+)(\{content:\"\\?[^\"]{1,6}\"\})", rule, css)
     css = re.sub(r"@font-face\{[^}]*fa-(?:regular|brands)-400[^}]*\}", "", css)
     css = re.sub(r",url\([^)]*\.ttf\) format\(\"truetype\"\)", "", css)
     icons = {int(code, 16) for code in re.findall(r"\"\\([0-9a-f]{4})\"", css)}
@@ -64,7 +67,15 @@ def subset(source, characters, target):
     """Write ``target`` (woff2) with the glyphs of ``characters`` and all that mathematics needs of them."""
     options = Options(
         flavor="woff2",
-        layout_features=["ssty", "dtls", "flac", "ccmp", "mark", "mkmk", "kern"],  # no alternate letter shapes
+        layout_features=[
+            "ssty",
+            "dtls",
+            "flac",
+            "ccmp",
+            "mark",
+            "mkmk",
+            "kern",
+        ],  # no alternate letter shapes
         name_IDs=[0, 1, 2, 3, 4, 5, 6, 13, 14],  # the licence stays in the file
         notdef_outline=True,
         hinting=False,

@@ -146,7 +146,7 @@ def _mark(token, at):
     return char
 
 
-TOKENS = ("query", "key", "token", "row", "column")  # axes whose labels carry their number
+TOKENS = ("query", "key", "token", "row", "column", "output")  # axes whose labels carry their number
 
 
 def to_labels(labels, count, axis, name):
