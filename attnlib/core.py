@@ -76,6 +76,7 @@ def scores(query, key):
     """
     xp = namespace(query=query, key=key)
     _require_rows(query=query, key=key)
+    _require_leading_axes(query=query, key=key)
     if query.shape[-1] != key.shape[-1]:
         raise ShapeError(
             f"query has width {query.shape[-1]}, key has width {key.shape[-1]}: a dot product needs equal "
@@ -271,6 +272,7 @@ def weighted_sum(weights, value):
     """
     xp = namespace(weights=weights, value=value)
     _require_rows(weights=weights, value=value)
+    _require_leading_axes(weights=weights, value=value)
     if weights.shape[-1] != value.shape[-2]:
         raise ShapeError(
             f"weights have {weights.shape[-1]} columns (keys), value has {value.shape[-2]} rows: wanted one "
@@ -452,6 +454,20 @@ def _empty_rows(xp, x, attn_mask):
     return empty | ~xp.any(allowed, axis=-1, keepdims=True)
 
 
+def _require_leading_axes(**arrays):
+    """Refuse arrays whose axes before the last two do not broadcast."""
+    try:
+        broadcast_shapes(*(array.shape[:-2] for array in arrays.values()))
+    except ValueError:
+        shapes = ", ".join(
+            f"{name} {tuple(array.shape)}" for name, array in arrays.items()
+        )
+        raise ShapeError(
+            f"{shapes}: the axes before the last two must agree or be 1; fewer "
+            f"key/value heads than query heads need attention(..., enable_gqa=True)"
+        ) from None
+
+
 def _require_rows(**arrays):
     for name, array in arrays.items():
         if array.ndim < 2:
@@ -491,13 +507,7 @@ def _prepare(
         )
     if enable_gqa:
         key, value = _share_heads(query, key, value)
-    try:
-        broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-    except ValueError:
-        raise ShapeError(
-            f"{shapes}: the axes before (tokens, width) must agree or be 1; fewer key/value heads than "
-            f"query heads need enable_gqa=True"
-        ) from None
+    _require_leading_axes(query=query, key=key, value=value)
     scale = default_scale(query.shape[-1]) if scale is None else scale
     return (
         query,

@@ -209,6 +209,10 @@ def padding_mask(lengths, n_k, *, like=None):
            [1, 1, 1]])
     """
     n_k = _length(n_k, "n_k")
+    if not np.iterable(lengths):
+        raise MaskError(
+            f"lengths is {lengths!r}, wanted one length per sequence, as in [{lengths!r}]"
+        )
     checked = []
     for place, length in enumerate(lengths):
         if not 0 <= _whole(length, f"lengths[{place}]") <= n_k:
@@ -333,7 +337,7 @@ def to_additive(mask, *, dtype=None):
     Raises
     ------
     MaskError
-        If `mask` is not boolean.
+        If `mask` is not boolean or `dtype` not floating.
 
     Examples
     --------
@@ -343,7 +347,12 @@ def to_additive(mask, *, dtype=None):
     """
     xp = namespace(mask=mask)
     _require_boolean(xp, mask, "mask")
-    allowed = xp.zeros_like(mask, dtype=dtype or xp.asarray(0.0).dtype)
+    dtype = dtype or xp.asarray(0.0).dtype
+    if not xp.isdtype(xp.zeros(1, dtype=dtype).dtype, "real floating"):
+        raise MaskError(
+            f"dtype is {dtype}, wanted a floating type: -inf is no integer"
+        )
+    allowed = xp.zeros_like(mask, dtype=dtype)
     return xp.where(mask, allowed, constant(xp, -float("inf"), allowed))
 
 

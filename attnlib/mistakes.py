@@ -80,7 +80,7 @@ def planted(name):
     --------
     >>> with planted("no_scale"):
     ...     print(core.attention_steps(*three_tokens().head(1)).weights[2].round(4))
-    [0.018  0.0024 0.9796]
+    [0.0179 0.0024 0.9796]
     """
     if name not in MISTAKES:
         raise KeyError(

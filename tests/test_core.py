@@ -597,3 +597,11 @@ def test_everything_attention_takes_attention_steps_takes():
     kinds = {p.kind for n, p in inspect.signature(attention).parameters.items() if n not in torchs[:4]}
     assert kinds == {inspect.Parameter.KEYWORD_ONLY}
     assert attnlib.attention is attention
+
+
+def test_batch_axes_that_disagree_are_named_in_every_function():
+    q, k = np.zeros((4, 2, 3)), np.zeros((3, 2, 3))
+    with pytest.raises(ShapeError, match=r"\(4, 2, 3\).*\(3, 2, 3\)"):
+        attnlib.scores(q, k)
+    with pytest.raises(ShapeError, match=r"\(4, 2, 2\).*\(3, 2, 3\)"):
+        attnlib.weighted_sum(np.zeros((4, 2, 2)), k)

@@ -601,3 +601,13 @@ def test_N39_padding_hides_keys_and_leaves_the_padded_query_its_row(lib):
 
 def test_every_mask_refusal_is_an_attnerror_and_a_valueerror():
     assert issubclass(MaskError, AttnError) and issubclass(AttnError, ValueError)
+
+
+def test_one_length_without_a_list_is_refused_with_the_fix():
+    with pytest.raises(MaskError, match=r"lengths is 3.*\[3\]"):
+        padding_mask(3, 3)
+
+
+def test_an_additive_mask_of_integers_is_refused():
+    with pytest.raises(MaskError, match="int"):
+        to_additive(causal_mask(2, 2), dtype=int)

@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = Path(__file__).resolve().parent / "site_theme"
 LOG = logging.getLogger(__name__)
 OUTPUT_STYLE = re.compile(r'<style class="attn-style">.*?</style>', re.DOTALL)
+REGION = re.compile(r'role="region" aria-label="([^"]*)"')
 TRAIL = re.compile(r"[^\s\w(\[“‘]+|s\b|-\w+")
 DESCRIPTION_LENGTH = 155
 # Theme files that no page of this book asks for.
@@ -146,11 +147,18 @@ def visit_hidden_cell(translator, node):
     )
 
 
-def strip_output_styles(app, doctree, docname):
-    """The site links these style sheets once; in the outputs they are for JupyterLab."""
+def clean_outputs(app, doctree, docname):
+    """Drop the style sheets that outputs carry for JupyterLab, and let no two landmarks have one name."""
+    names = set()
+
+    def landmark(match):
+        role = "group" if match[1] in names else "region"
+        names.add(match[1])
+        return f'role="{role}" aria-label="{match[1]}"'
+
     for node in list(doctree.findall(nodes.raw)):
-        if "attn-style" in node.astext():
-            text = OUTPUT_STYLE.sub("", node.astext())
+        text = REGION.sub(landmark, OUTPUT_STYLE.sub("", node.astext()))
+        if text != node.astext():
             node.replace_self(nodes.raw(text, text, **node.attributes))
 
 
@@ -340,7 +348,7 @@ def setup(app):
     app.add_node(nodes.citation, override=True, html=(visit_citation, depart_citation))
     app.add_post_transform(FoldAdmonitions)
     app.connect("builder-inited", write_library_styles)
-    app.connect("doctree-resolved", strip_output_styles)
+    app.connect("doctree-resolved", clean_outputs)
     app.connect("doctree-resolved", join_punctuation)
     app.connect("doctree-resolved", name_empty_headers)
     # After the theme's own handlers, which add scripts.

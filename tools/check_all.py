@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = sys.executable
+# The one beside this interpreter, whatever the PATH says.
+JUPYTER_BOOK = str(Path(PYTHON).with_name("jupyter-book" + Path(PYTHON).suffix))
 # The kernels and browsers of one step share the machine's cores, so each gets one thread for its sums.
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -29,12 +31,16 @@ STEPS = {
         + ["--nbval-cell-timeout=120", "-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider"]
     ],
     "site": [
-        [PYTHON, "-m", "jupyter_book", "clean", ".", "--html"],
-        [PYTHON, "-m", "jupyter_book", "build", ".", "-W", "-n", "--keep-going", "-q"],
+        [JUPYTER_BOOK, "clean", ".", "--html"],
+        [JUPYTER_BOOK, "build", ".", "-W", "-n", "--keep-going", "-q"],
     ],
     # Last, so that the closing lines of the whole run are pytest's.
     "tests": [[PYTHON, "-m", "pytest", "-q", "--cov", "--cov-report=term"]],
 }
+
+
+def shown(command):
+    return " ".join([Path(command[0]).stem, *command[1:]])
 
 
 def main():
@@ -50,12 +56,12 @@ def main():
     if options.list:
         for step, commands in STEPS.items():
             for command in commands:
-                print(f"{step}: python {' '.join(command[1:])}")
+                print(f"{step}: {shown(command)}")
         return
     for step in options.steps or STEPS:
         start = time.perf_counter()
         for command in STEPS[step]:
-            print(f"== {step}: python {' '.join(command[1:])}", flush=True)
+            print(f"== {step}: {shown(command)}", flush=True)
             status = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT).returncode
             if status:
                 sys.exit(f"== {step} FAILED after {time.perf_counter() - start:.0f} s (exit status {status})")

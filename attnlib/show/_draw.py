@@ -60,7 +60,7 @@ class _Layout:
         self.title = 24 if any(panel.title for panel in panels) else 0
         written = any(panel.written for panel in panels)
         texts = [words for panel in panels if panel.written for line in panel.cell_texts() for words in line]
-        widest = max(map(_em, texts), default=0) * TEXT + 10
+        widest = max(map(_em, texts), default=0) * TEXT + 5
         most = 52 if written and max(n_rows, n_cols) <= 4 else 46 if written else 26
         least = max(widest, 36) if written else 280 / max(n_rows, n_cols)
         self.sum_width = 68 if sums else 0
