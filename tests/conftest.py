@@ -1,8 +1,21 @@
 """Fixtures that every test module shares; the arithmetic behind them is in oracle.py."""
 
+import os
+import shutil
+
 import pytest
 import torch
 from oracle import LIBRARIES
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
 
 
 @pytest.fixture(params=LIBRARIES, ids=lambda library: library.name.replace(" ", "-"))
@@ -15,3 +28,21 @@ def lib(request):
 def _one_thread():
     # The sizes are small: threads only cost time, and more so where tests run side by side.
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Headless Chromium, one for all tests. Missing: an error in CI, a named skip elsewhere."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        message = "no Chromium found: install it, or name its program in the variable CHROMIUM"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message, pytrace=False)
+        pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()

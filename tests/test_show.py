@@ -918,7 +918,7 @@ def test_legend_of_a_mask_says_what_its_cells_mean():
 
 
 def test_numbers_with_thousands_marks_stand_at_the_right():
-    html = show.table({"n": ["16,777,216", "4"], "word": ["a", "1,2"]})._repr_mimebundle_()["text/html"]
+    html = show.table({"n": ["16,777,216", "0"], "word": ["a", "1,2"]})._repr_mimebundle_()["text/html"]
     assert html.count('<td class="attn-number">16,777,216') == 1
     assert '<td class="attn-words"><bdi>1,2' in html
 

@@ -41,7 +41,7 @@ class Source(_Shown):
     """What `source` returns: attributes ``html`` and ``text``."""
 
 
-THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+")  # a number that its author has already written out
+WRITTEN = re.compile(r"-?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?|nan|-?inf")  # a number as its author wrote it
 
 
 def _escape(words):
@@ -160,7 +160,7 @@ def _column(entries, name, digits):
         if entry is None:
             made.append(("", True))
         elif isinstance(entry, (str, bool)):
-            made.append((str(entry), bool(THOUSANDS.fullmatch(str(entry)))))
+            made.append((str(entry), bool(WRITTEN.fullmatch(str(entry)))))
         elif isinstance(entry, (int, float)):
             made.append((one(entry), True))
         elif np.ndim(entry):
