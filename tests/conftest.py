@@ -46,3 +46,16 @@ def browser():
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def stage(browser, tmp_path):
+    """A page to put a widget on; afterwards, it must have asked no other host and reported no error."""
+    from stage import Stage, served
+
+    with served(tmp_path) as address:
+        stage = Stage(browser, tmp_path, address)
+        yield stage
+        for context in stage.contexts:
+            context.close()
+    assert stage.faults == []

@@ -34,6 +34,7 @@ FLOORS = {
     "checks": 3,
     "mistakes": 3,
     "show": 6,
+    "widgets": 7,
 }
 MODULES = [name for name, floor in FLOORS.items() if floor <= 2]
 PUBLIC = [getattr(attnlib, name) for name in attnlib.__all__]

@@ -18,6 +18,12 @@ pytestmark = pytest.mark.browser
 
 SITE = Path(os.environ.get("SITE_DIR", ROOT / "_build" / "html"))
 NAMES = check_site.read_contents(ROOT)
+WITH_WIDGETS = [
+    f"{name}.html"
+    for name in NAMES
+    if (ROOT / f"{name}.ipynb").is_file()
+    and "data-widget" in (ROOT / f"{name}.ipynb").read_text(encoding="utf-8")
+]
 PAGES = [f"{name}.html" for name in NAMES] + ["search.html?q=softmax", "404.html"]
 # The tightest policy under which the site works; a violation is an error in the console, and fails the test.
 POLICY = (
@@ -318,3 +324,48 @@ def test_a_pale_word_is_found(visit):
     tab = visit(PAGES[0])
     tab.evaluate("document.querySelector('main p').innerHTML += '<b style=\"color: #aaa\">pale</b>'")
     assert any("color-contrast" in line and "pale" in line for line in violations(tab, structure=False))
+
+
+@pytest.mark.parametrize("page", WITH_WIDGETS)
+def test_every_widget_of_a_page_starts(visit, page):
+    tab = visit(page)
+    places = tab.locator(".attn-widget[data-widget]")
+    assert places.count() >= 2
+    for n in range(places.count()):
+        place = places.nth(n)
+        place.locator("section.attn-live .attn-sentence").wait_for()
+        assert place.locator(".attn-sentence").inner_text().strip()
+        assert not place.locator(".attn-static").is_visible()
+    # One that listens: the strip answers to a wrong scale.
+    strip = tab.locator('.attn-widget[data-widget="strip"]')
+    strip.get_by_role("group", name="scale").get_by_label("none", exact=True).check()
+    strip.locator(".attn-sentence", has_text="0.980 instead of 0.844").wait_for()
+
+
+def test_pages_without_a_widget_load_none_of_their_code(visit):
+    for page in PAGES:
+        if page in WITH_WIDGETS:
+            continue
+        tab = visit(page)
+        loaded = tab.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")
+        assert not [name for name in loaded if "/widgets/" in name], page
+
+
+def test_without_script_each_widget_is_a_still_figure(visit):
+    for page in WITH_WIDGETS:
+        tab = visit(page, script=False)
+        stills = tab.locator(".attn-widget .attn-static")
+        assert stills.count() >= 2
+        for n in range(stills.count()):
+            assert stills.nth(n).is_visible() and stills.nth(n).inner_text().strip()
+
+
+def test_widgets_live_on_a_page_opened_as_a_file(browser):
+    context = browser.new_context()
+    tab = context.new_page()
+    faults = []
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    tab.goto((SITE / WITH_WIDGETS[0]).resolve().as_uri())
+    tab.locator("section.attn-live .attn-sentence").nth(1).wait_for()
+    assert faults == []
+    context.close()

@@ -5,7 +5,8 @@ What it does, in the order of a build:
 1. gives the pages attnlib's own style sheets (palette and ``attnlib.show``), read from the library;
 2. turns formulas into MathML, folded admonitions into ``<details>``, and drops the style sheets that cell
    outputs carry for JupyterLab;
-3. gives each page a description, a notebook link, and only the scripts that it uses;
+3. gives each page a description, a notebook link, and only the scripts that it uses: the widgets' code goes
+   to pages that have a widget;
 4. writes ``404.html``, cuts the two fonts down to the signs in use, removes theme files that nobody loads.
 """
 
@@ -29,6 +30,7 @@ LOG = logging.getLogger(__name__)
 OUTPUT_STYLE = re.compile(r'<style class="attn-style">.*?</style>', re.DOTALL)
 REGION = re.compile(r'role="region" aria-label="([^"]*)"')
 TRAIL = re.compile(r"[^\s\w(\[“‘]+|s\b|-\w+")
+WIDGET = 'class="attn-widget"'
 DESCRIPTION_LENGTH = 155
 # Theme files that no page of this book asks for.
 UNUSED = (
@@ -224,7 +226,7 @@ def fill_page(app, pagename, templatename, context, doctree):
     if context.get("page_source_suffix") == ".ipynb":
         context["attn_notebook"] = context["pathto"](f"_sources/{context['sourcename']}", 1)
     body = context.get("body") or ""
-    unused = set()
+    unused = set() if WIDGET in body else {"host.js", "widgets.css"}
     if "sd-tab-set" not in body:
         unused.add("design-tabs.js")
     if "<pre" not in body:
@@ -235,6 +237,9 @@ def fill_page(app, pagename, templatename, context, doctree):
     for script in kept:
         script.attributes["defer"] = "defer"
     context["script_files"] = kept
+    context["css_files"] = [
+        style for style in context["css_files"] if str(style.filename).rsplit("/", 1)[-1] not in unused
+    ]
 
 
 # Files
@@ -254,10 +259,25 @@ def write_library_styles(app):
         (folder / "show.css").write_bytes(styles[0].read_bytes())
     else:
         LOG.warning("attnlib has no show.css", type="attnsite")
+    _write_widgets(folder / "widgets")
     app.config.html_static_path.append(str(folder))
-    for name in ("palette.css", "show.css", "book.css"):
+    for name in ("palette.css", "show.css", "widgets/widgets.css", "book.css"):
         app.add_css_file(name, priority=900)
     app.add_js_file("book.js", priority=900)
+    app.add_js_file("widgets/host.js", priority=900)
+
+
+def _write_widgets(folder):
+    """Each widget as the module that JupyterLab loads too, and as a script for pages opened as files."""
+    from attnlib import widgets
+    from attnlib.widgets._base import read
+
+    folder.mkdir(exist_ok=True)
+    for name in widgets.NAMES:
+        (folder / f"{name}.js").write_text(widgets.module(name), encoding="utf-8")
+        (folder / f"{name}.plain.js").write_text(widgets.plain_script(name), encoding="utf-8")
+    for name in ("host.js", "widgets.css"):
+        (folder / name).write_text(read(name), encoding="utf-8")
 
 
 def finish(app, exception):

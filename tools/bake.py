@@ -68,6 +68,8 @@ def execute(source, notebook):
             client.execute()
         except CellExecutionError as error:
             raise SystemExit(f"{source.name}: a cell raised\n{error}") from None
+    # A widget's first state lies in its HTML; the kernel's own record of it has ids that differ every time.
+    notebook.metadata.pop("widgets", None)
     notebook.metadata["kernelspec"], notebook.metadata["language_info"] = KERNEL, {"name": "python"}
     for count, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
         cell.metadata.pop("execution", None)
@@ -75,6 +77,7 @@ def execute(source, notebook):
         for output in cell.outputs:
             if "execution_count" in output:
                 output["execution_count"] = count
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
         complain_about(source, count, cell)
     return notebook
 

@@ -1,0 +1,169 @@
+"""What all widgets share: their modules put together, and the Python side of anywidget."""
+
+import html
+import json
+import re
+from functools import cache
+from importlib.resources import files
+
+from attnlib.errors import AttnError
+
+NAMES = (
+    "strip",
+    "one_head",
+    "one_score",
+    "heads",
+    "scaling_lab",
+    "mask_painter",
+    "softmax_bars",
+    "mixing",
+)
+IMPORT = re.compile(
+    r"^import\s*\{[^}]*\}\s*from\s*\"\./(\w+)\.js\";\n", re.M | re.S
+)
+
+
+def read(name):
+    return files("attnlib.widgets").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def module(name):
+    """The ES module of one widget, complete in itself: shared arithmetic, shared look, then the widget.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`NAMES`.
+
+    Returns
+    -------
+    str
+        What JupyterLab and the static page load, byte for byte the same.
+
+    Raises
+    ------
+    AttnError
+        If there is no such widget.
+    """
+    if name not in NAMES:
+        raise AttnError(
+            f"no widget called {name!r}, wanted one of {', '.join(NAMES)}"
+        )
+    done, parts = set(), []
+
+    def add(part, shared):
+        if part in done:
+            return
+        done.add(part)
+        text = read(f"{part}.js")
+        for other in IMPORT.findall(text):
+            add(other, True)
+        text = IMPORT.sub("", text)
+        parts.append(
+            re.sub(r"^export (?!default)", "", text, flags=re.M)
+            if shared
+            else text
+        )
+
+    add(name, False)
+    return "\n".join(parts)
+
+
+def plain_script(name):
+    """The same code for pages opened as files, where browsers import no modules.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`NAMES`.
+
+    Returns
+    -------
+    str
+        A script that puts the widget into ``globalThis.attnWidgets``.
+
+    Raises
+    ------
+    AttnError
+        As :func:`module`.
+    """
+    code = re.sub(
+        r"^export default ",
+        f"(globalThis.attnWidgets ??= {{}}).{name} = ",
+        module(name),
+        flags=re.M,
+    )
+    return f"{{\n{code}}}\n"
+
+
+@cache
+def _class():
+    """The widget class; made when first needed, so that importing attnlib needs no anywidget."""
+    try:
+        import anywidget
+        import traitlets
+    except ImportError:
+        raise AttnError(
+            "widgets need anywidget: pip install 'attnlib[widgets]'"
+        ) from None
+
+    class Widget(anywidget.AnyWidget):
+        """A widget of the book: `state` goes both ways, `result` comes from the browser."""
+
+        state = traitlets.Dict().tag(sync=True)
+        result = traitlets.Dict().tag(sync=True)
+
+        def __init__(self, name, state, static):
+            self._esm = module(name)
+            self._css = read("widgets.css")
+            self.name, self.static = name, static
+            super().__init__(state=state)
+
+        def _repr_mimebundle_(self, **kwargs):
+            view = super()._repr_mimebundle_(**kwargs)
+            bundle = view[0] if isinstance(view, tuple) else view
+            still = self.static._repr_mimebundle_()
+            return {
+                **(bundle or {}),
+                "text/html": (
+                    f'<div class="attn-widget" data-widget="{self.name}" '
+                    f'data-state="{html.escape(json.dumps(self.state, ensure_ascii=False))}">'
+                    f'<div class="attn-static">{still["text/html"]}</div></div>'
+                ),
+                "text/plain": still["text/plain"],
+            }
+
+    return Widget
+
+
+def make(name, state, static):
+    """A widget called `name` in its first `state`; `static` is what is seen where no script runs.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`NAMES`.
+    state : dict
+        What its module's ``accept`` takes; plain numbers, strings, lists.
+    static : attnlib.show.Picture or Table
+        The figure that tells the same story with the first settings.
+
+    Returns
+    -------
+    anywidget
+
+    Raises
+    ------
+    AttnError
+        If anywidget is not installed, or there is no such widget.
+    """
+    return _class()(name, state, static)
+
+
+def rows(array):
+    """A 2-D array as lists of Python numbers, whole where they are whole."""
+    return [
+        [int(x) if float(x).is_integer() else float(x) for x in row]
+        for row in array
+    ]

@@ -1,0 +1,135 @@
+"""The widgets in JupyterLab: the same module draws there, reacts, and tells Python."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import nbformat
+import pytest
+
+from attnlib import widgets
+
+pytestmark = pytest.mark.browser
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """A JupyterLab over a folder of its own; yields (folder, address)."""
+    folder = tmp_path_factory.mktemp("lab")
+    port = free_port()
+    environment = os.environ | {
+        "JUPYTER_CONFIG_DIR": str(folder / ".config"),
+        "JUPYTER_DATA_DIR": str(folder / ".data"),
+        "JUPYTER_RUNTIME_DIR": str(folder / ".runtime"),
+        "IPYTHONDIR": str(folder / ".ipython"),
+    }
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+    command += ["--ServerApp.ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
+    command += ["--IdentityProvider.token=", f"--ServerApp.root_dir={folder}", "--LabApp.news_url=None"]
+    command += ["--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            for _ in range(240):
+                try:
+                    urllib.request.urlopen(f"{address}/api/status").close()
+                    break
+                except OSError:
+                    assert server.poll() is None, (folder / "log").read_text()
+                    time.sleep(0.25)
+            else:
+                pytest.fail((folder / "log").read_text())
+            yield folder, address
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def notebook(*cells):
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return nbformat.writes(made)
+
+
+@pytest.fixture
+def open_notebook(lab, browser):
+    folder, address = lab
+    contexts = []
+
+    def open_notebook(name, *cells):
+        (folder / name).write_text(notebook(*cells), encoding="utf-8")
+        context = browser.new_context(viewport={"width": 1280, "height": 1400})
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(f"{address}/lab/tree/{name}?reset")
+        page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(timeout=60_000)
+        return page
+
+    yield open_notebook
+    for context in contexts:
+        context.close()
+
+
+def run(page, n):
+    """Run the n-th cell, and wait until it has run."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(n)
+    cell.locator(".cm-content").click()
+    before = cell.locator(".jp-InputPrompt").first.inner_text()
+    page.keyboard.press("Control+Enter")
+    for _ in range(400):
+        prompt = cell.locator(".jp-InputPrompt").first.inner_text()
+        if prompt != before and re.fullmatch(r"\[\d+\]:", prompt.strip()):
+            return cell
+        page.wait_for_timeout(100)
+    pytest.fail(f"cell {n} did not run: {prompt}")
+
+
+def test_strip_draws_reacts_and_reaches_python(open_notebook):
+    page = open_notebook(
+        "strip.ipynb",
+        "from attnlib import widgets\nw = widgets.strip()\nw",
+        "print(w.state['scale'], w.result['mistakes'], round(w.result['weights'][2][2], 4))",
+        "w.state = {**w.state, 'scale': 'd_h'}",
+    )
+    first = run(page, 0)
+    live = first.locator("section.attn-live")
+    live.wait_for(timeout=60_000)
+    assert live.count() == 1
+    live.get_by_label("none", exact=True).first.check()
+    page.wait_for_timeout(300)
+    assert "0.980 instead of 0.844" in live.locator(".attn-sentence").inner_text()
+    assert run(page, 1).locator(".jp-OutputArea-output").inner_text().strip() == "none ['no_scale'] 0.9796"
+
+    # The other way: Python sets the state, and the view follows.
+    run(page, 2)
+    page.wait_for_timeout(300)
+    assert "0.629 instead of 0.844" in live.locator(".attn-sentence").inner_text()
+
+    # Running the cell again puts a new view in the place of the old one.
+    run(page, 0)
+    page.wait_for_timeout(1000)
+    assert first.locator("section.attn-live").count() == 1
+
+
+def test_every_widget_draws(open_notebook):
+    names = list(widgets.NAMES)
+    page = open_notebook("all.ipynb", "from attnlib import widgets", *(f"widgets.{name}()" for name in names))
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    run(page, 0)
+    for n, name in enumerate(names, 1):
+        live = run(page, n).locator("section.attn-live")
+        live.wait_for(timeout=30_000)
+        assert live.locator(".attn-sentence").inner_text().strip(), name
+    assert faults == []
