@@ -336,6 +336,13 @@ def test_every_widget_of_a_page_starts(visit, page):
         place.locator("section.attn-live .attn-sentence").wait_for()
         assert place.locator(".attn-sentence").inner_text().strip()
         assert not place.locator(".attn-static").is_visible()
+    # Each widget brings its own copy of the controls: their names and ids must not meet.
+    groups = tab.locator(".attn-choice:visible")
+    assert groups.count() > 5
+    for n in range(groups.count()):
+        assert groups.nth(n).locator("input:checked").count() == 1, groups.nth(n).inner_text()
+    ids = tab.evaluate("[...document.querySelectorAll('[id]')].map((item) => item.id)")
+    assert len(ids) == len(set(ids)), sorted(name for name in ids if ids.count(name) > 1)
     # One that listens: the strip answers to a wrong scale.
     strip = tab.locator('.attn-widget[data-widget="strip"]')
     strip.get_by_role("group", name="scale").get_by_label("none", exact=True).check()

@@ -78,7 +78,10 @@ def cell(page, i, j):
 
 
 def press(page, name):
-    page.locator(".attn-live").get_by_label(name, exact=True).check()
+    # A slider may have the same name: what is pressed is a radio button or a box.
+    page.locator(".attn-live :is([type=radio], [type=checkbox])").and_(
+        page.get_by_label(name, exact=True)
+    ).check()
     settle(page)
 
 

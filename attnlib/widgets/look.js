@@ -12,8 +12,12 @@ export const h = (tag, attributes = {}, ...children) => {
   return element;
 };
 
-let serial = 0;
-export const newId = (word) => `attn-${word}-${(serial += 1)}`;
+// Counted over the whole page: each widget brings its own copy of this module, and radio buttons of one name
+// would be one group, whichever widget they stand in.
+export const newId = (word) => {
+  globalThis.attnSerial = (globalThis.attnSerial ?? 0) + 1;
+  return `attn-${word}-${globalThis.attnSerial}`;
+};
 
 // One number as text, as attnlib.show prints it: rounded, no "-0", a true minus sign, −∞ for hidden scores.
 export const number = (x, digits = 3) => {

@@ -161,7 +161,7 @@ export default {
             h("div", { class: "attn-lab-controls" }, controls.map(({ element }) => element), another),
             h("div", { class: "attn-bars-charts" }, histogram.element, shares.element),
             keyLine,
-            h("div", { class: "attn-matrix-box" }, table),
+            h("div", { class: "attn-matrix-box", tabindex: 0, role: "group", "aria-label": "The four divisors compared" }, table),
             details,
           ),
           update: (state) => {

@@ -191,7 +191,7 @@ export default {
             h("div", { class: "attn-bars-sliders" }, sliders.map(({ element }) => element)),
             h("div", { class: "attn-bars-charts" }, powers.element, weights.element),
             keyLine,
-            h("div", { class: "attn-matrix-box" }, table),
+            h("div", { class: "attn-matrix-box", tabindex: 0, role: "group", "aria-label": "Step by step" }, table),
             h("div", { class: "attn-bars-axis" }, axis.element, whole3.element, pointed),
           ),
           reset: clear,
