@@ -48,14 +48,24 @@ def browser():
         browser.close()
 
 
-@pytest.fixture
-def stage(browser, tmp_path):
-    """A page to put a widget on; afterwards, it must have asked no other host and reported no error."""
+def _staged(browser, folder):
     from stage import Stage, served
 
-    with served(tmp_path) as address:
-        stage = Stage(browser, tmp_path, address)
+    with served(folder) as address:
+        stage = Stage(browser, folder, address)
         yield stage
         for context in stage.contexts:
             context.close()
     assert stage.faults == []
+
+
+@pytest.fixture
+def stage(browser, tmp_path):
+    """A page to put a widget on; afterwards, it must have asked no other host and reported no error."""
+    yield from _staged(browser, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_stage(browser, tmp_path_factory):
+    """The same for all tests of a module that leave the widget as they found it."""
+    yield from _staged(browser, tmp_path_factory.mktemp("stage"))

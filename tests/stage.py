@@ -7,6 +7,8 @@ import json
 import threading
 from importlib.resources import files
 
+import numpy as np
+
 from attnlib import palette, widgets
 from attnlib.widgets import _base
 
@@ -102,3 +104,21 @@ def link(name, content):
 
     text = content if isinstance(content, str) else json.dumps(content)
     return f"#{name}=" + base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+BOUND = 1e-9  # both sides are float64; only the order of sums and the last digit of exp may differ
+
+
+def same(got, wanted):
+    """Numbers of the browser against numbers of Python; infinities must be the same, a NaN never is."""
+    got, wanted = np.asarray(got, dtype=float), np.asarray(wanted, dtype=float)
+    assert got.shape == wanted.shape
+    with np.errstate(invalid="ignore"):  # inf - inf, where both are the same infinity
+        equal = (got == wanted) | (np.abs(got - wanted) <= BOUND)
+    assert equal.all(), f"{got} is not {wanted}"
+
+
+def call(page, expression, *arguments, module="arith"):
+    """The value of a JavaScript function of (the module, arguments): arrays go over as lists."""
+    plain = [a.tolist() if isinstance(a, np.ndarray) else a for a in arguments]
+    return page.evaluate(f"async (given) => ({expression})(await import('./{module}.js'), ...given)", plain)

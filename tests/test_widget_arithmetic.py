@@ -1,11 +1,12 @@
 """The widgets' arithmetic in the browser against attnlib, to 1e-9."""
 
 import contextlib
+import functools
 import math
 
 import numpy as np
 import pytest
-from stage import Stage, served
+from stage import call, same
 
 from attnlib import core, heads, masks
 from attnlib.examples import all_sizes_differ, cat_sleeps, three_tokens
@@ -13,7 +14,6 @@ from attnlib.layer import multi_head_attention
 from attnlib.mistakes import MISTAKES, planted
 
 pytestmark = pytest.mark.browser
-BOUND = 1e-9  # both sides are float64; only the order of sums and the last digit of exp may differ
 
 # The page's settings, and the mistake of the library that each of the wrong ones is.
 SETTINGS = {
@@ -39,36 +39,14 @@ STEPS = ("scores", "scaled", "masked", "weights", "output", "lse")
 
 
 @pytest.fixture(scope="module")
-def page(browser, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("arith")
-    with served(folder) as address:
-        stage = Stage(browser, folder, address)
-        yield stage.open(None, arithmetic=True)
-        assert stage.faults == []
+def page(shared_stage):
+    return shared_stage.open(None, arithmetic=True)
 
 
 @pytest.fixture
 def arith(page):
     """Calls a function of arith.js with Python numbers."""
-
-    def call(expression, *arguments):
-        plain = [a.tolist() if isinstance(a, np.ndarray) else a for a in arguments]
-        return page.evaluate(
-            "async (given) => { const A = await import('./arith.js'); return ("
-            + expression
-            + ")(A, ...given); }",
-            plain,
-        )
-
-    return call
-
-
-def same(got, wanted):
-    got, wanted = np.asarray(got, dtype=float), np.asarray(wanted, dtype=float)
-    assert got.shape == wanted.shape
-    with np.errstate(invalid="ignore"):  # inf - inf, where both are the same infinity
-        equal = (got == wanted) | (np.abs(got - wanted) <= BOUND)
-    assert equal.all(), f"{got} is not {wanted}"
+    return functools.partial(call, page)
 
 
 def test_settings_are_the_librarys_mistakes(arith):

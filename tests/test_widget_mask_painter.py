@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from stage import Stage, result, served, settle, state
+from stage import result, settle, state
 from widget_checks import (
     answers_in_time,
     axe_clean,
@@ -25,13 +25,9 @@ BOUND = 1e-9  # both sides are float64; only the last digit of exp may differ
 
 
 @pytest.fixture(scope="module")
-def shared(browser, tmp_path_factory):
-    """One page for all checks that can be set back by Reset."""
-    folder = tmp_path_factory.mktemp("painter")
-    with served(folder) as address:
-        stage = Stage(browser, folder, address)
-        yield stage.open(widgets.mask_painter())
-        assert stage.faults == []
+def shared(shared_stage):
+    """One page for all that leave it as they found it."""
+    return shared_stage.open(widgets.mask_painter())
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import decimal
 
 import numpy as np
 import pytest
-from stage import Stage, result, served, settle, state
+from stage import call, result, same, settle, state
 from widget_checks import (
     answers_in_time,
     axe_clean,
@@ -21,7 +21,6 @@ from attnlib.errors import AttnError, ShapeError
 from attnlib.examples import cat_sleeps, three_tokens
 
 pytestmark = pytest.mark.browser
-BOUND = 1e-9
 STEPS = ("scores", "scaled", "masked", "weights", "output")
 
 # What the source prints: (query, mask) → weights, output.
@@ -43,23 +42,10 @@ def allowed(mask, n):
     }[mask]
 
 
-def near(got, wanted):
-    got, wanted = np.asarray(got, dtype=float), np.asarray(wanted, dtype=float)
-    assert got.shape == wanted.shape
-    with np.errstate(invalid="ignore"):
-        assert ((got == wanted) | (np.abs(got - wanted) <= BOUND)).all(), f"{got} is not {wanted}"
-
-
 @pytest.fixture(scope="module")
-def page(browser, tmp_path_factory):
+def page(shared_stage):
     """One page for all that leave it as they found it."""
-    folder = tmp_path_factory.mktemp("one_head")
-    with served(folder) as address:
-        stage = Stage(browser, folder, address)
-        yield stage.open(widgets.one_head(), arithmetic=True)
-        for context in stage.contexts:
-            context.close()
-        assert stage.faults == []
+    return shared_stage.open(widgets.one_head(), arithmetic=True)
 
 
 @pytest.fixture
@@ -67,11 +53,6 @@ def fresh(page):
     yield page
     page.get_by_role("button", name="Reset").click()
     settle(page)
-
-
-def call(page, expression, *arguments):
-    plain = [a.tolist() if isinstance(a, np.ndarray) else a for a in arguments]
-    return page.evaluate(f"async (given) => ({expression})(await import('./one_head.js'), ...given)", plain)
 
 
 def pick(page, name):
@@ -100,14 +81,21 @@ def test_every_mask_on_the_example_and_on_random_ragged_inputs(page, mask):
     for x, w_q, w_k, w_v in cases:
         steps = core.attention_steps(x @ w_q, x @ w_k, x @ w_v, allowed(mask, len(x)))
         got = call(
-            page, "(M, x, wQ, wK, wV, mask) => M.headOf({ x, wQ, wK, wV, mask })", x, w_q, w_k, w_v, mask
+            page,
+            "(M, x, wQ, wK, wV, mask) => M.headOf({ x, wQ, wK, wV, mask })",
+            x,
+            w_q,
+            w_k,
+            w_v,
+            mask,
+            module="one_head",
         )
         for step in STEPS:
-            near(got[step], getattr(steps, step))
+            same(got[step], getattr(steps, step))
         for name, w in (("query", w_q), ("key", w_k), ("value", w_v)):
-            near(got[name], x @ w)
-        gifts = call(page, "(M, w, v) => M.gifts(w, v)", steps.weights[0], x @ w_v)
-        near(gifts, steps.weights[0][:, None] * (x @ w_v))
+            same(got[name], x @ w)
+        gifts = call(page, "(M, w, v) => M.gifts(w, v)", steps.weights[0], x @ w_v, module="one_head")
+        same(gifts, steps.weights[0][:, None] * (x @ w_v))
 
 
 def test_a_misprint_is_found_as_decimal_arithmetic_finds_it(page):
@@ -121,7 +109,7 @@ def test_a_misprint_is_found_as_decimal_arithmetic_finds_it(page):
     for _ in range(40):
         products = rng.normal(size=(3, 2))
         total = products.sum(axis=0)
-        got = call(page, "(M, p, s) => M.misprint(p, s)", products, total)
+        got = call(page, "(M, p, s) => M.misprint(p, s)", products, total, module="one_head")
         off = [c for c in range(2) if sum(map(printed, products[:, c])) != printed(total[c])]
         assert (None if got is None else got["component"]) == (off[0] if off else None)
         found += bool(off)
@@ -144,8 +132,8 @@ def test_the_six_states_are_the_sources(fresh):
         steps = core.attention_steps(*c.head(1), allowed(mask, 3))
         got = result(fresh)
         for step in STEPS:
-            near(got[step], getattr(steps, step))
-        near(got["products"], steps.weights[row][:, None] * c.value[0])
+            same(got[step], getattr(steps, step))
+        same(got["products"], steps.weights[row][:, None] * c.value[0])
         assert got["roundedAfter"] == ("rounded after" in fresh.locator(".attn-remark").inner_text().lower())
         words = said(fresh)
         assert output in words and f"position {row + 1}, not a next-token probability" in words
@@ -207,7 +195,7 @@ def test_x_can_be_changed_and_a_bad_entry_changes_nothing(fresh):
         x = c.x.copy()
         x[0, 1] = number
         steps = core.attention_steps(x @ c.w_q, x @ c.w_k, x @ c.w_v, is_causal=True)
-        near(result(fresh)["output"], steps.output)
+        same(result(fresh)["output"], steps.output)
         assert message.inner_text() == ""
     before = story(fresh), said(fresh), result(fresh)
     for text, words in (

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from stage import Stage, result, served, settle, state
+from stage import result, same, settle, state
 from widget_checks import (
     answers_in_time,
     axe_clean,
@@ -22,7 +22,6 @@ from attnlib.examples import all_sizes_differ, cat_sleeps, three_tokens
 from attnlib.mistakes import planted
 
 pytestmark = pytest.mark.browser
-BOUND = 1e-9
 NAMES = {"three": "3 tokens", "ragged": "4 queries, 5 keys"}
 
 
@@ -34,25 +33,14 @@ def vectors(example, head):
     return r.query[0, head - 1], r.key[0, head - 1]
 
 
-def near(got, wanted):
-    got, wanted = np.asarray(got, dtype=float), np.asarray(wanted, dtype=float)
-    assert got.shape == wanted.shape and (np.abs(got - wanted) <= BOUND).all(), f"{got} is not {wanted}"
-
-
 def read(text):
     return float(text.replace("−", "-"))
 
 
 @pytest.fixture(scope="module")
-def page(browser, tmp_path_factory):
+def page(shared_stage):
     """One page for all that leave it as they found it."""
-    folder = tmp_path_factory.mktemp("one_score")
-    with served(folder) as address:
-        stage = Stage(browser, folder, address)
-        yield stage.open(widgets.one_score(), arithmetic=True)
-        for context in stage.contexts:
-            context.close()
-        assert stage.faults == []
+    return shared_stage.open(widgets.one_score(), arithmetic=True)
 
 
 @pytest.fixture
@@ -85,7 +73,7 @@ def test_terms_on_random_inputs_and_none(page):
         got = page.evaluate(
             "async ([a, b]) => (await import('./one_score.js')).terms(a, b)", [a.tolist(), b.tolist()]
         )
-        near(got, a * b)
+        same(got, a * b)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +123,11 @@ def test_every_switch_every_cell(fresh, example, head, product):
             wanted = core.scores(query, key)
     else:
         wanted = right
-    near(result(fresh)["scores"], wanted)
+    same(result(fresh)["scores"], wanted)
     seen = [[read(x) for x in line] for line in numbers(fresh, ".attn-matrix")]
-    near(seen, np.round(wanted, 2))
-    near([[read(x) for x in line] for line in numbers(fresh, ".attn-flat")], rows)
-    near([[read(x) for x in line] for line in numbers(fresh, ".attn-upright")], columns.T)
+    same(seen, np.round(wanted, 2))
+    same([[read(x) for x in line] for line in numbers(fresh, ".attn-flat")], rows)
+    same([[read(x) for x in line] for line in numbers(fresh, ".attn-upright")], columns.T)
     assert result(fresh)["mistakes"] == (["query_and_key_swapped"] if swapped else [])
     changed = fresh.locator(".attn-view:visible td.attn-changed")
     square = len(query) == len(key)
@@ -151,12 +139,12 @@ def test_every_switch_every_cell(fresh, example, head, product):
         cells.nth(i).locator("td").nth(j).click()
         settle(fresh)
         got = result(fresh)
-        near(got["terms"], rows[i] * columns[j])
-        near(got["score"], wanted[i, j])
+        same(got["terms"], rows[i] * columns[j])
+        same(got["score"], wanted[i, j])
         table = numbers(fresh, ".attn-terms")
-        near([read(x) for x in table[0][:-1]], rows[i])
-        near([read(x) for x in table[1][:-1]], columns[j])
-        near([read(x) for x in table[2]], [*(rows[i] * columns[j]), wanted[i, j]])
+        same([read(x) for x in table[0][:-1]], rows[i])
+        same([read(x) for x in table[1][:-1]], columns[j])
+        same([read(x) for x in table[2]], [*(rows[i] * columns[j]), wanted[i, j]])
         words = said(fresh)
         assert f": row {i + 1}, column {j + 1}." in words and f"= {table[2][-1]}:" in words
         if not swapped:
@@ -206,8 +194,8 @@ def test_entries_can_be_changed_and_a_bad_one_changes_nothing(fresh, example):
         editors.get_by_label(f"K, {column}, 1").fill(text)
         settle(fresh)
         query[2, 1], key[0, 0] = number, number
-        near(result(fresh)["scores"], core.scores(query, key))
-        near(result(fresh)["terms"], query[2] * key[0])
+        same(result(fresh)["scores"], core.scores(query, key))
+        same(result(fresh)["terms"], query[2] * key[0])
     message = editors.locator(".attn-message").first
     before = said(fresh), result(fresh)
     for text, words in (("", "is empty"), ("tea", "wanted a number"), ("-2000", "from −1000 to 1000")):
@@ -217,7 +205,7 @@ def test_entries_can_be_changed_and_a_bad_one_changes_nothing(fresh, example):
     # the other head is untouched, and a bad entry does not outlive the switch to it
     pick(fresh, "head", "1")
     assert message.inner_text() == ""
-    near(result(fresh)["scores"], core.scores(*vectors(example, 1)))
+    same(result(fresh)["scores"], core.scores(*vectors(example, 1)))
     assert read(editors.get_by_label(f"Q, {row}, 2").input_value()) == vectors(example, 1)[0][2, 1]
 
 

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from stage import Stage, result, served, settle, state
+from stage import call, result, settle, state
 from widget_checks import (
     answers_in_time,
     axe_clean,
@@ -28,19 +28,8 @@ NAMES = {"none": "nothing", "root_d_h": "√d_h", "root_d": "√d", "d_h": "d_h"
 
 
 @pytest.fixture(scope="module")
-def pages(browser, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lab")
-    with served(folder) as address:
-        stage = Stage(browser, folder, address)
-        yield stage
-        for context in stage.contexts:
-            context.close()
-        assert stage.faults == []
-
-
-@pytest.fixture(scope="module")
-def one(pages):
-    return pages.open(widgets.scaling_lab(), arithmetic=True)
+def one(shared_stage):
+    return shared_stage.open(widgets.scaling_lab(), arithmetic=True)
 
 
 @pytest.fixture
@@ -48,13 +37,6 @@ def page(one):
     one.get_by_role("button", name="Reset").click()
     settle(one)
     return one
-
-
-def call(page, expression, *arguments):
-    return page.evaluate(
-        f"async (given) => {{ const A = await import('./arith.js'); return ({expression})(A, ...given); }}",
-        [a.tolist() if isinstance(a, np.ndarray) else a for a in arguments],
-    )
 
 
 def close(got, wanted):
@@ -141,9 +123,9 @@ def wanted(seed, width, size, n_heads):
 @pytest.mark.parametrize(
     ("width", "size", "n_heads"), [(1, 1, 8), (2, 0.25, 1), (4, 1, 2), (64, 1, 8), (1024, 4, 64)]
 )
-def test_what_is_told_to_python(pages, width, size, n_heads):
+def test_what_is_told_to_python(shared_stage, width, size, n_heads):
     widget = widgets.scaling_lab(width, divisor="d_h", size=size, n_heads=n_heads, seed=5)
-    page = pages.open(widget)
+    page = shared_stage.open(widget)
     got = result(page)
     tables = wanted(5, width, size, n_heads)
     for name, table in tables.items():
@@ -157,8 +139,8 @@ def test_what_is_told_to_python(pages, width, size, n_heads):
 
 
 @pytest.mark.parametrize("divisor", MISTAKES)
-def test_wrong_divisors_are_the_librarys_mistakes(pages, divisor):
-    page = pages.open(widgets.scaling_lab(16, divisor=divisor, n_heads=2, seed=2))
+def test_wrong_divisors_are_the_librarys_mistakes(shared_stage, divisor):
+    page = shared_stage.open(widgets.scaling_lab(16, divisor=divisor, n_heads=2, seed=2))
     got = result(page)
     query, key = python.random_head(2, 16)
     with planted(MISTAKES[divisor]):
@@ -265,7 +247,7 @@ def test_nothing_jumps_and_redraws_are_quick(page):
     answers_in_time(page, page.get_by_role("slider", name="head width d_h"), ["9", "10", "8", "10"] * 6)
 
 
-def test_links(page, pages):
+def test_links(page, shared_stage):
     first = state(page)
     page.get_by_label("√d", exact=True).check()
     slide(page, "head width d_h", ["ArrowRight"])
@@ -273,7 +255,7 @@ def test_links(page, pages):
     settle(page)
     here, words = state(page), said(page)
     assert (here["width"], here["divisor"], here["seed"]) == (128, "root_d", 2)
-    again = pages.open(widgets.scaling_lab(), link=copied_link(page))
+    again = shared_stage.open(widgets.scaling_lab(), link=copied_link(page))
     assert state(again) == here and said(again) == words
     wrong = {
         "width": [3, "4", 2048, None, [4]],
@@ -286,9 +268,9 @@ def test_links(page, pages):
     again.close()
 
 
-def test_looks(pages):
+def test_looks(shared_stage):
     for width, scheme in ((900, "light"), (390, "dark"), (390, "light"), (900, "dark"), (320, "light")):
-        page = pages.open(widgets.scaling_lab(), width=width, scheme=scheme)
+        page = shared_stage.open(widgets.scaling_lab(), width=width, scheme=scheme)
         page.locator("summary").last.click()
         fits(page)
         if width != 320:
@@ -296,9 +278,9 @@ def test_looks(pages):
         page.close()
 
 
-def test_without_script_and_on_paper(pages):
+def test_without_script_and_on_paper(shared_stage):
     spreads = [f"{t.std():.3f}" for t in wanted(1, 64, 1, 8).values()]
-    still_without_script(pages, widgets.scaling_lab(), "√d_h (right)", *spreads)
+    still_without_script(shared_stage, widgets.scaling_lab(), "√d_h (right)", *spreads)
 
 
 def test_arguments_are_checked():

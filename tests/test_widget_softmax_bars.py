@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from stage import Stage, result, served, settle, state
+from stage import call, result, settle, state
 from widget_checks import answers_in_time, axe_clean, copied_link, fits, refuses, said, still_without_script
 
 from attnlib import core, masks, widgets
@@ -18,19 +18,8 @@ ROW = [1.0, 0.0, 3.0]
 
 
 @pytest.fixture(scope="module")
-def pages(browser, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bars")
-    with served(folder) as address:
-        stage = Stage(browser, folder, address)
-        yield stage
-        for context in stage.contexts:
-            context.close()
-        assert stage.faults == []
-
-
-@pytest.fixture(scope="module")
-def one(pages):
-    return pages.open(widgets.softmax_bars(), arithmetic=True)
+def one(shared_stage):
+    return shared_stage.open(widgets.softmax_bars(), arithmetic=True)
 
 
 @pytest.fixture
@@ -38,13 +27,6 @@ def page(one):
     one.get_by_role("button", name="Reset").click()
     settle(one)
     return one
-
-
-def call(page, expression, *arguments):
-    return page.evaluate(
-        f"async (given) => {{ const A = await import('./arith.js'); return ({expression})(A, ...given); }}",
-        [a.tolist() if isinstance(a, np.ndarray) else a for a in arguments],
-    )
 
 
 def numbers(words):
@@ -121,9 +103,9 @@ def test_float64_is_attnlib(one, n):
 
 
 @pytest.mark.parametrize("example", [three_tokens, cat_sleeps])
-def test_both_examples(pages, example):
+def test_both_examples(shared_stage, example):
     t = example()
-    page = pages.open(widgets.softmax_bars(example=t, row=1))
+    page = shared_stage.open(widgets.softmax_bars(example=t, row=1))
     got, steps = result(page), core.attention_steps(*t.head(1))
     same(numbers(got["weights"]), steps.weights[1])
     same(numbers([got["lse"]]), [steps.lse[1]])
@@ -311,14 +293,14 @@ def test_nothing_jumps_and_answers_come_in_time(page):
     answers_in_time(page, page.get_by_role("slider", name="score of key 1 we"), ["-10", "10"] * 6)
 
 
-def test_links(page, pages):
+def test_links(page, shared_stage):
     first = state(page)
     press(page, "one hidden (−∞)")
     check(page, "no")
     check(page, "float16")
     slide(page, "temperature", ["End"])
     here, words = state(page), said(page)
-    again = pages.open(widgets.softmax_bars(), link=copied_link(page))
+    again = shared_stage.open(widgets.softmax_bars(), link=copied_link(page))
     assert state(again) == here and said(again) == words
     wrong = {
         "row": [99, [1, 2], [1, 2, 3, 4], [1, 2, 1e4], [1, 2, "3"], [[1], [2], [3]], {"length": 3}],
@@ -335,9 +317,9 @@ def test_links(page, pages):
     again.close()
 
 
-def test_tokens_are_literal(pages):
+def test_tokens_are_literal(shared_stage):
     odd = ("<b>x</b>", "</script>\"'&", " \n")
-    page = pages.open(widgets.softmax_bars(example=three_tokens()._replace(tokens=odd)))
+    page = shared_stage.open(widgets.softmax_bars(example=three_tokens()._replace(tokens=odd)))
     assert page.locator(".attn-live b").count() == 0
     heads = page.locator(".attn-bars-steps thead bdi").all_inner_texts()
     assert heads == ["1 <b>x</b>", "2 </script>\"'&", "3 ␣⏎"]
@@ -346,9 +328,9 @@ def test_tokens_are_literal(pages):
     page.close()
 
 
-def test_looks(pages):
+def test_looks(shared_stage):
     for width, scheme in ((900, "light"), (390, "dark"), (390, "light"), (900, "dark"), (320, "light")):
-        page = pages.open(widgets.softmax_bars(), width=width, scheme=scheme)
+        page = shared_stage.open(widgets.softmax_bars(), width=width, scheme=scheme)
         press(page, "[100, 101, 102]")
         for name in ("no", "float32", "over queries"):
             check(page, name)
@@ -358,8 +340,8 @@ def test_looks(pages):
         page.close()
 
 
-def test_without_script_and_on_paper(pages):
-    still_without_script(pages, widgets.softmax_bars(), "0.114", "0.042", "0.844", "0.665")
+def test_without_script_and_on_paper(shared_stage):
+    still_without_script(shared_stage, widgets.softmax_bars(), "0.114", "0.042", "0.844", "0.665")
 
 
 def test_arguments_are_checked():

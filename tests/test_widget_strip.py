@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from stage import result, settle, state
-from test_widget_arithmetic import SETTINGS, same
+from stage import result, same, settle, state
+from test_widget_arithmetic import SETTINGS
 from widget_checks import axe_clean, copied_link, fits, refuses, said, still_without_script, visit
 
 from attnlib import widgets
