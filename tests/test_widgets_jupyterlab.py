@@ -84,15 +84,20 @@ def open_notebook(lab, browser):
 def run(page, n):
     """Run the n-th cell, and wait until it has run."""
     cell = page.locator(".jp-Notebook .jp-CodeCell").nth(n)
-    cell.locator(".cm-content").click()
-    before = cell.locator(".jp-InputPrompt").first.inner_text()
-    page.keyboard.press("Control+Enter")
-    for _ in range(400):
-        prompt = cell.locator(".jp-InputPrompt").first.inner_text()
-        if prompt != before and re.fullmatch(r"\[\d+\]:", prompt.strip()):
-            return cell
-        page.wait_for_timeout(100)
-    pytest.fail(f"cell {n} did not run: {prompt}")
+    prompt = cell.locator(".jp-InputPrompt").first
+    before = prompt.inner_text()
+    for _ in range(6):
+        # On a busy machine JupyterLab may still be setting up its shortcuts, and the keys go nowhere.
+        cell.locator(".cm-content").click()
+        page.keyboard.press("Control+Enter")
+        for tenth in range(600):
+            page.wait_for_timeout(100)
+            now = prompt.inner_text()
+            if now != before and re.fullmatch(r"\[\d+\]:", now.strip()):
+                return cell
+            if now == before and tenth > 50:
+                break
+    pytest.fail(f"cell {n} did not run: {prompt.inner_text()}")
 
 
 def test_strip_draws_reacts_and_reaches_python(open_notebook):
