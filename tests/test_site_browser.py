@@ -367,12 +367,14 @@ def test_without_script_each_widget_is_a_still_figure(visit):
             assert stills.nth(n).is_visible() and stills.nth(n).inner_text().strip()
 
 
-def test_widgets_live_on_a_page_opened_as_a_file(browser):
+@pytest.mark.parametrize("page", WITH_WIDGETS)
+def test_widgets_live_on_a_page_opened_as_a_file(browser, page):
     context = browser.new_context()
     tab = context.new_page()
     faults = []
     tab.on("pageerror", lambda error: faults.append(str(error)))
-    tab.goto((SITE / WITH_WIDGETS[0]).resolve().as_uri())
+    tab.goto((SITE / page).resolve().as_uri())
     tab.locator("section.attn-live .attn-sentence").nth(1).wait_for()
+    assert tab.locator("section.attn-live").count() == tab.locator(".attn-widget").count()
     assert faults == []
     context.close()

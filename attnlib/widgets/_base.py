@@ -94,6 +94,8 @@ def plain_script(name):
         module(name),
         flags=re.M,
     )
+    # What a module exports for tests stays inside the braces.
+    code = re.sub(r"^export ", "", code, flags=re.M)
     return f"{{\n{code}}}\n"
 
 
