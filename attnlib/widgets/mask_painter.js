@@ -458,7 +458,7 @@ export default {
               (counting) => preset({ counting }),
             ),
           ],
-          prefix: [steps("prefix", "prefix", 0, MOST)],
+          prefix: [steps("prefix length", "prefix", 0, MOST)],
           documents: [
             {
               element: h("fieldset", { class: "attn-choice" }, h("legend", {}, "a document starts at token"), starts.map(({ element }) => element)),
