@@ -2,17 +2,14 @@
 
 import doctest
 import os
-import sys
 from pathlib import Path
 
+import check_site
 import pytest
+import texmath
+import webfont
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
-import check_site  # noqa: E402
-import texmath  # noqa: E402
-import webfont  # noqa: E402
 
 SITE = Path(os.environ.get("SITE_DIR", ROOT / "_build" / "html"))
 NAMES = check_site.read_contents(ROOT)

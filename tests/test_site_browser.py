@@ -3,16 +3,14 @@
 import functools
 import http.server
 import os
-import sys
 import threading
 from pathlib import Path
 
+import check_site
 import pytest
+from widget_checks import axe_source
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
-import check_site  # noqa: E402
 
 pytestmark = pytest.mark.browser
 
@@ -104,13 +102,6 @@ def visit(browser, address):
     for context in contexts:
         context.close()
     assert faults == []
-
-
-@functools.lru_cache(1)
-def axe_source():
-    import axe_playwright_python
-
-    return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
 # Colours are the slow rule: two thousand spans of code on a page, in a dozen styles. One element of each

@@ -14,14 +14,14 @@ def said(page):
 
 
 @functools.cache
-def _axe():
+def axe_source():
     import axe_playwright_python
 
     return (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
 def axe_clean(page):
-    page.evaluate(_axe())
+    page.evaluate(axe_source())
     found = page.evaluate("async () => (await axe.run(document)).violations")
     faults = [(v["id"], v["nodes"][0]["html"], v["nodes"][0]["failureSummary"]) for v in found]
     assert faults == []

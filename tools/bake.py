@@ -122,10 +122,6 @@ def disagreements(source):
     return problems
 
 
-def needs_baking(source):
-    return bool(disagreements(source))
-
-
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -149,7 +145,7 @@ def main(arguments=None):
         print(f"{len(sources)} notebooks agree with their sources")
         return
     if not (options.all or options.sources):
-        sources = [source for source in sources if needs_baking(source)]
+        sources = [source for source in sources if disagreements(source)]
     for source in sources:
         folder = options.into or source.parent
         target = folder / source.name.replace(".myst.md", ".ipynb")

@@ -124,8 +124,8 @@ export const RIGHT = Object.fromEntries(
   ]),
 );
 
-const factorOf = (scale, width, nHeads) =>
-  ({ root_d_h: 1 / Math.sqrt(width), none: 1, root_d: 1 / Math.sqrt(width * nHeads), d_h: 1 / width })[scale];
+export const divisorOf = (scale, width, nHeads) =>
+  ({ none: 1, root_d_h: Math.sqrt(width), root_d: Math.sqrt(width * nHeads), d_h: width })[scale];
 
 // All steps of one head of a layer. `query`, `key`, `value` hold one row per token, all heads side by side;
 // `emptyRow` (from 0, or null) is a query that may see nothing; `allowed` replaces the causal mask if given.
@@ -136,7 +136,7 @@ export const headSteps = (query, key, value, { nHeads = 1, head = 0, emptyRow = 
   const nQ = q.length;
   const nK = k.length;
   const raw = how.products === "right" ? scores(q, k) : scores(k, q);
-  const small = scaled(raw, factorOf(how.scale, q[0].length, nHeads));
+  const small = scaled(raw, 1 / divisorOf(how.scale, q[0].length, nHeads));
 
   let visible = allowed ?? masks.causal(nQ, nK);
   if (how.mask === "none") visible = masks.all(nQ, nK);

@@ -1,6 +1,6 @@
 // Heads: 24 numbers that carry their address, split into heads and merged, with the swap of axes or without.
 
-import { addresses, countInPlace, thereAndBack } from "./arith.js";
+import { addresses, countInPlace, merge, thereAndBack } from "./arith.js";
 import { choice, frame, h, oneOf, shortText, visible, whole } from "./look.js";
 
 const TOKENS = 3;
@@ -91,7 +91,6 @@ const board = ({ caption, rowTexts, place, point }) => {
 };
 
 // Heads laid side by side, row by row: what stands left and right of a cut belongs to two heads.
-const beside = (heads) => heads[0].map((_, i) => heads.flatMap((head) => head[i]));
 
 // What a head has lost: "head 2 holds token 2 twice, token 0 has vanished from it".
 const lossOf = (head, n) => {
@@ -169,7 +168,7 @@ export default {
             pointed.textContent = "Point at a number, or tap it, to follow it.";
             return;
           }
-          const inHeads = find(beside(now.heads), number);
+          const inHeads = find(merge(now.heads), number);
           const wanted = find(x, number);
           const [row, column] = find(now.merged, number);
           const off = inHeads.some((at, n) => at !== wanted[n]);
@@ -252,7 +251,7 @@ export default {
               cut.head("head", right.map((_, n) => [`${n + 1}`, WIDTH / nHeads]));
             }
             grid.update(x, x);
-            cut.update(beside(heads), beside(right));
+            cut.update(merge(heads), merge(right));
             joined.update(merged, x);
             point(null);
             controls.forEach((control) => control.update());

@@ -30,6 +30,9 @@ export const number = (x, digits = 3) => {
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
 };
 
+// The same without the zeros at its end: 0.5, where a column of numbers would have 0.500.
+export const short = (x) => number(x, 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+
 // Token labels are literal; white space and nothing become visible marks.
 export const visible = (token) => {
   const marks = { " ": "␣", "\n": "⏎", "\t": "⇥", "\u0120": "␣", "\u2581": "␣", "\u010a": "⏎" };

@@ -1,7 +1,7 @@
 // One head of three words: every token's vectors, and every step of the one query that is chosen.
 
 import { headSteps, masks, mix } from "./arith.js";
-import { choice, frame, h, newId, number, oneOf, paint, readNumber, shortText, tableOf, visible, whole } from "./look.js";
+import { choice, frame, h, newId, number, oneOf, paint, readNumber, short, shortText, tableOf, visible, whole } from "./look.js";
 
 const MASKS = { causal: "causal", bidirectional: "bidirectional", padding: "last token is padding" };
 const LONGEST = 24;
@@ -33,8 +33,7 @@ export const misprint = (products, sum, digits = 2) => {
   return null;
 };
 
-// 0.500 becomes 0.5: short vectors are read better without zeros at their ends.
-const short = (y) => number(y, 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+// Short vectors are read better without zeros at their ends.
 const vector = (line, show = short) => `(${line.map(show).join(", ")})`;
 const cents = (y) => number(y, 2);
 

@@ -1,12 +1,9 @@
 // One score: a query row and a key column, multiplied term by term.
 
 import { dot, mistakesIn, scores, transpose } from "./arith.js";
-import { choice, editor, frame, h, matrix, number, oneOf, shortText, tableOf, visible, whole } from "./look.js";
+import { choice, editor, frame, h, matrix, number, oneOf, short, shortText, tableOf, visible, whole } from "./look.js";
 
 export const terms = (a, b) => a.map((x, c) => x * b[c]);
-
-// 0.500 becomes 0.5.
-const short = (x) => number(x, 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 
 // −1 − 1 + 2 + 2 = 2
 export const sumInWords = (products, total) =>

@@ -1,6 +1,6 @@
 // The scaling lab: how the width of a head spreads its scores, and what a divisor makes of that.
 
-import { SETTINGS, binned, median, randomHead, scaled, scores, sharing, softmax, spread } from "./arith.js";
+import { SETTINGS, binned, divisorOf, median, randomHead, scaled, scores, sharing, softmax, spread } from "./arith.js";
 import { bars, button, choice, frame, h, number, oneOf, slider, whole, within } from "./look.js";
 
 const LAB_QUERIES = 64;
@@ -9,9 +9,6 @@ const LAB_LAST = 12; // the outermost bin of the histogram
 const LAB_SEEDS = 1e6;
 
 const DIVISORS = { none: "nothing", root_d_h: "√d_h", root_d: "√d", d_h: "d_h" };
-
-const divisorOf = (divisor, width, nHeads) =>
-  ({ none: 1, root_d_h: Math.sqrt(width), root_d: Math.sqrt(width * nHeads), d_h: width })[divisor];
 
 const MEASURES = [
   ["spread", "spread of the scores", 2],
