@@ -1,5 +1,7 @@
 """What every floor needs to know about arrays: which library, which precision."""
 
+import operator
+
 import array_api_compat
 
 from .errors import ShapeError
@@ -63,3 +65,16 @@ def to_library(array, like):
         return array
     xp = namespace(like=like)
     return xp.asarray(array, device=array_api_compat.device(like))
+
+
+def whole_number(number, name):
+    """`number` as an int of at least 1; anything else is refused under its `name`."""
+    try:
+        whole = 0 if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        whole = 0
+    if whole < 1:
+        raise ShapeError(
+            f"{name} is {number!r}, wanted a whole number of at least 1"
+        )
+    return whole

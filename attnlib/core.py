@@ -147,15 +147,7 @@ def scale_scores(x, scale):
     >>> scale_scores(np.array([2.0, 0.0, 6.0]), default_scale(4))
     array([1., 0., 3.])
     """
-    try:
-        factor = float(scale)
-    except (TypeError, ValueError):
-        factor = math.nan
-    if not math.isfinite(factor):
-        raise AttnError(
-            f"scale is {scale!r}, wanted one finite number such as 1 / sqrt(d_h)"
-        )
-    return x * factor
+    return x * _finite(scale)
 
 
 def apply_mask(scaled, attn_mask=None):
@@ -395,7 +387,7 @@ def attention_steps(
     )
     query, key, _, _, scale = inputs
     return AttentionSteps(
-        scores(query, key), _scaled_scores(query, key, scale), *_attend(*inputs)
+        scores(query, key), scaled_scores(query, key, scale), *_attend(*inputs)
     )
 
 
@@ -404,14 +396,14 @@ def _attend(query, key, value, mask, scale):
     xp = namespace(query=query)
     dtype = query.dtype
     if mask is not None:
-        query, key, value = _forget_unseen(xp, query, key, value, mask)
-    masked = apply_mask(_scaled_scores(query, key, scale), mask)
+        query, key, value = forget_unseen(xp, query, key, value, mask)
+    masked = apply_mask(scaled_scores(query, key, scale), mask)
     weights, lse = softmax(masked, mask, return_lse=True)
     output = weighted_sum(weights, value)
     return masked, xp.astype(weights, dtype), xp.astype(output, dtype), lse
 
 
-def _scaled_scores(query, key, scale):
+def scaled_scores(query, key, scale):
     """QKᵀ of queries scaled beforehand, in the statistics type: large half-precision scores stay finite."""
     xp = namespace(query=query)
     return scores(
@@ -422,13 +414,13 @@ def _scaled_scores(query, key, scale):
     )
 
 
-def _forget_unseen(xp, query, key, value, mask):
+def forget_unseen(xp, query, key, value, mask):
     """Put 0 in keys and values that no query sees and in queries that see nothing.
 
     Their weights are 0, but 0 · NaN is NaN, in the output and in the gradients.
     """
     allowed = masks.read_mask(
-        mask, _scores_shape(query, key), statistics_dtype(xp, query.dtype)
+        mask, scores_shape(query, key), statistics_dtype(xp, query.dtype)
     )[0]
     if allowed.ndim == 1:
         allowed = allowed[None, :]
@@ -454,6 +446,18 @@ def _empty_rows(xp, x, attn_mask):
     return empty | ~xp.any(allowed, axis=-1, keepdims=True)
 
 
+def _finite(scale):
+    try:
+        factor = float(scale)
+    except (TypeError, ValueError):
+        factor = math.nan
+    if not math.isfinite(factor):
+        raise AttnError(
+            f"scale is {scale!r}, wanted one finite number such as 1 / sqrt(d_h)"
+        )
+    return factor
+
+
 def _require_leading_axes(**arrays):
     """Refuse arrays whose axes before the last two do not broadcast."""
     try:
@@ -476,7 +480,7 @@ def _require_rows(**arrays):
             )
 
 
-def _scores_shape(query, key):
+def scores_shape(query, key):
     return (
         *broadcast_shapes(query.shape[:-2], key.shape[:-2]),
         query.shape[-2],
@@ -488,6 +492,33 @@ def _prepare(
     query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
 ):
     """Check everything that can be wrong, repeat grouped heads, and settle mask and scale."""
+    query, key, value, scale = check_inputs(
+        query, key, value, scale, enable_gqa
+    )
+    check_mask(query, key, attn_mask, is_causal, causal_align)
+    if is_causal:
+        n_q, n_k = query.shape[-2], key.shape[-2]
+        attn_mask = masks.causal_mask(n_q, n_k, align=causal_align, like=query)
+    return query, key, value, attn_mask, scale
+
+
+def check_inputs(query, key, value, scale=None, enable_gqa=False):
+    """Queries, keys and values that fit together, grouped heads repeated, and the scale.
+
+    Parameters
+    ----------
+    query, key, value, scale, enable_gqa
+        As in :func:`attention`.
+
+    Returns
+    -------
+    query, key, value, scale
+
+    Raises
+    ------
+    ShapeError
+        As :func:`attention`.
+    """
     xp = namespace(query=query, key=key, value=value)
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     _require_rows(query=query, key=key, value=value)
@@ -508,14 +539,40 @@ def _prepare(
     if enable_gqa:
         key, value = _share_heads(query, key, value)
     _require_leading_axes(query=query, key=key, value=value)
-    scale = default_scale(query.shape[-1]) if scale is None else scale
-    return (
-        query,
-        key,
-        value,
-        _settle_mask(xp, query, key, attn_mask, is_causal, causal_align),
-        scale,
-    )
+    scale = default_scale(query.shape[-1]) if scale is None else _finite(scale)
+    return query, key, value, scale
+
+
+def check_mask(query, key, attn_mask, is_causal, causal_align):
+    """Refuse a mask that does not fit the scores of `query` and `key`, or two masks at once.
+
+    Parameters
+    ----------
+    query, key, attn_mask, is_causal, causal_align
+        As in :func:`attention`; heads already repeated.
+
+    Raises
+    ------
+    MaskError
+        As :func:`attention`.
+    """
+    xp = namespace(query=query, key=key)
+    if is_causal and attn_mask is not None:
+        raise MaskError(
+            "attn_mask and is_causal=True together could mean two things; combine them yourself: "
+            "attn_mask=combine_masks(attn_mask, causal_mask(n_q, n_k, like=query))"
+        )
+    if is_causal or causal_align is not None:
+        masks.check_align(
+            causal_align, query.shape[-2], key.shape[-2], "causal_align"
+        )
+    if attn_mask is not None:
+        namespace(query=query, attn_mask=attn_mask)
+        masks.read_mask(
+            attn_mask,
+            scores_shape(query, key),
+            statistics_dtype(xp, query.dtype),
+        )
 
 
 def _share_heads(query, key, value):
@@ -537,26 +594,3 @@ def _share_heads(query, key, value):
     return heads.repeat_heads(key, n_q // n_kv), heads.repeat_heads(
         value, n_q // n_kv
     )
-
-
-def _settle_mask(xp, query, key, attn_mask, is_causal, causal_align):
-    """The one mask to use, checked against the scores; None if everything is visible."""
-    n_q, n_k = query.shape[-2], key.shape[-2]
-    if not is_causal:
-        if causal_align is not None:
-            masks.check_align(causal_align, n_q, n_k, "causal_align")
-        if attn_mask is not None:
-            namespace(query=query, attn_mask=attn_mask)
-            masks.read_mask(
-                attn_mask,
-                _scores_shape(query, key),
-                statistics_dtype(xp, query.dtype),
-            )
-        return attn_mask
-    if attn_mask is not None:
-        raise MaskError(
-            "attn_mask and is_causal=True together could mean two things; combine them yourself: "
-            "attn_mask=combine_masks(attn_mask, causal_mask(n_q, n_k, like=query))"
-        )
-    masks.check_align(causal_align, n_q, n_k, "causal_align")
-    return masks.causal_mask(n_q, n_k, align=causal_align, like=query)

@@ -1,8 +1,6 @@
 """From token vectors to heads and back: projections, splitting, merging, grouped heads."""
 
-import operator
-
-from ._arrays import namespace
+from ._arrays import namespace, whole_number
 from .errors import ShapeError
 
 
@@ -79,7 +77,7 @@ def split_heads(x, n_heads):
         raise ShapeError(
             f"x has shape {tuple(x.shape)}, wanted at least (T, n_heads * d_h)"
         )
-    n_heads = _count(n_heads, "n_heads")
+    n_heads = whole_number(n_heads, "n_heads")
     *lead, n_tokens, width = x.shape
     if width % n_heads:
         raise ShapeError(
@@ -162,19 +160,7 @@ def repeat_heads(x, times):
         raise ShapeError(
             f"x has shape {tuple(x.shape)}, wanted at least (n_kv_heads, T, d_h)"
         )
-    return xp.repeat(x, _count(times, "times"), axis=-3)
-
-
-def _count(number, name):
-    try:
-        whole = 0 if isinstance(number, bool) else operator.index(number)
-    except TypeError:
-        whole = 0
-    if whole < 1:
-        raise ShapeError(
-            f"{name} is {number!r}, wanted a whole number of at least 1"
-        )
-    return whole
+    return xp.repeat(x, whole_number(times, "times"), axis=-3)
 
 
 def _swap_middle(n_lead):

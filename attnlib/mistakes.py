@@ -21,7 +21,7 @@ _MODULES = {"core": core, "heads": heads, "masks": masks}
 _RIGHT = {
     f"{module}.{name}": getattr(_MODULES[module], name)
     for module, names in {
-        "core": "default_scale scores apply_mask softmax weighted_sum statistics_dtype _forget_unseen",
+        "core": "default_scale scores apply_mask softmax weighted_sum statistics_dtype forget_unseen",
         "heads": "project split_heads merge_heads repeat_heads",
         "masks": "causal_mask sliding_window_mask check_align read_mask",
     }.items()
@@ -573,7 +573,7 @@ MISTAKES = dict(
         _mistake(
             "hidden_nan_leaks",
             "A hidden value is multiplied by 0 instead of being left out, and 0 · NaN is NaN.",
-            {"core._forget_unseen": _forget_nothing},
+            {"core.forget_unseen": _forget_nothing},
             _padded_nan(),
         ),
         # heads
