@@ -213,13 +213,15 @@ CHECKS = {
 """Every check by name."""
 
 
-def kill_matrix(checks=None):
+def kill_matrix(checks=None, planting=None):
     """Which check catches which mistake.
 
     Parameters
     ----------
     checks : dict, optional
         Name → check; :data:`CHECKS` if not given.
+    planting : dict, optional
+        Name → mistake; :data:`attnlib.mistakes.MISTAKES` if not given.
 
     Returns
     -------
@@ -227,14 +229,15 @@ def kill_matrix(checks=None):
         Name of each mistake → dict of check name → True if the check raised with the mistake planted.
     """
     checks = CHECKS if checks is None else checks
+    planting = mistakes.MISTAKES if planting is None else planting
     return {
-        name: {check: _catches(checks[check], name) for check in checks}
-        for name in mistakes.MISTAKES
+        name: {check: _catches(checks[check], mistake) for check in checks}
+        for name, mistake in planting.items()
     }
 
 
-def _catches(check, name):
-    with mistakes.planted(name), np.errstate(all="ignore"):
+def _catches(check, mistake):
+    with mistakes.planted(mistake), np.errstate(all="ignore"):
         try:
             check()
         except Exception:

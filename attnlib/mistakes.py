@@ -5,6 +5,7 @@ lasts. A check that still passes then is a check that cannot see this mistake.
 """
 
 import contextlib
+import importlib
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -54,18 +55,18 @@ class Mistake(NamedTuple):
     def numbers(self):
         """``(right, wrong)``: the telling number without and with the mistake; the wrong one may be NaN."""
         right = self.look()
-        with planted(self.name), np.errstate(all="ignore"):
+        with planted(self), np.errstate(all="ignore"):
             return right, self.look()
 
 
 @contextlib.contextmanager
-def planted(name):
-    """Within the block, attnlib makes the mistake called `name`; afterwards it is right again.
+def planted(mistake):
+    """Within the block, attnlib makes this mistake; afterwards it is right again.
 
     Parameters
     ----------
-    name : str
-        A key of :data:`MISTAKES`.
+    mistake : str or Mistake
+        A key of :data:`MISTAKES`, or a mistake from another list.
 
     Raises
     ------
@@ -82,22 +83,29 @@ def planted(name):
     ...     print(core.attention_steps(*three_tokens().head(1)).weights[2].round(4))
     [0.0179 0.0024 0.9796]
     """
-    if name not in MISTAKES:
-        raise KeyError(
-            f"no mistake called {name!r}; there are {', '.join(MISTAKES)}"
-        )
+    if not isinstance(mistake, Mistake):
+        if mistake not in MISTAKES:
+            raise KeyError(
+                f"no mistake called {mistake!r}; there are {', '.join(MISTAKES)}"
+            )
+        mistake = MISTAKES[mistake]
+    before = {}
     try:
-        for place, function in MISTAKES[name].wrong.items():
-            _put(place, function)
-        yield MISTAKES[name]
+        for place, function in mistake.wrong.items():
+            before[place] = _put(place, function)
+        yield mistake
     finally:
-        for place in MISTAKES[name].wrong:
-            _put(place, _RIGHT[place])
+        for place, function in before.items():
+            _put(place, function)
 
 
 def _put(place, function):
-    module, attribute = place.split(".")
-    setattr(_MODULES[module], attribute, function)
+    """Put `function` in its place, and return what stood there."""
+    name, attribute = place.split(".")
+    module = importlib.import_module(f"attnlib.{name}")
+    before = getattr(module, attribute)
+    setattr(module, attribute, function)
+    return before
 
 
 # --- where to look -----------------------------------------------------------------------------------

@@ -74,17 +74,22 @@ class Visibility(NamedTuple):
     attn_mask: Any
     offset: Any
 
+    def kind(self, rows, cols):
+        """What the causal diagonal makes of a tile: "skipped", "masked" or "whole"."""
+        if self.offset is None:
+            return "whole"
+        if cols.start > rows.stop - 1 + self.offset:
+            return "skipped"
+        return "masked" if cols.stop - 1 > rows.start + self.offset else "whole"
+
     def tile(self, rows, cols, query, key):
         """``(kind, allowed, bias)`` of a tile; `allowed` is None where all is visible."""
         xp = namespace(query=query)
-        if self.offset is not None:
-            if cols.start > rows.stop - 1 + self.offset:
-                return "skipped", None, None
-            if cols.stop - 1 <= rows.start + self.offset:
-                return "whole", None, None
-            return "masked", causal_tile(rows, cols, self.offset, query), None
         if self.attn_mask is None:
-            return "whole", None, None
+            kind, allowed = self.kind(rows, cols), None
+            if kind == "masked":
+                allowed = causal_tile(rows, cols, self.offset, query)
+            return kind, allowed, None
         allowed, bias = masks.read_mask(
             _mask_tile(self.attn_mask, rows, cols),
             core.scores_shape(query[..., rows, :], key[..., cols, :]),
@@ -277,8 +282,8 @@ def flash_attention_backward(
     n_heads = key.shape[-3] if enable_gqa else None
     return Gradients(
         _as_input(xp, grad_query, query),
-        _as_input(xp, _sum_groups(xp, grad_key, n_heads), key),
-        _as_input(xp, _sum_groups(xp, grad_value, n_heads), value),
+        _as_input(xp, sum_groups(grad_key, n_heads), key),
+        _as_input(xp, sum_groups(grad_value, n_heads), value),
         None if grad_mask is None else xp.astype(grad_mask, attn_mask.dtype),
     )
 
@@ -308,6 +313,37 @@ def row_delta(output, grad_output, lse):
 def score_gradient(weights, grad_weights, delta):
     """dS = P ∘ (dP − D): the softmax backwards; each row sums to 0."""
     return weights * (grad_weights - delta[..., None])
+
+
+def weights_again(scores, lse):
+    """P = exp(S − lse), recomputed: no maximum and no sum is needed any more.
+
+    An empty row has lse −∞ and only hidden scores; exp(−∞ − 0) is the 0 that it needs.
+    """
+    xp = namespace(scores=scores)
+    lse = xp.where(lse == -math.inf, constant(xp, 0.0, lse), lse)
+    return xp.exp(scores - lse[..., None])
+
+
+def unscaled_gradient(grad_scores, scale):
+    """The gradient with respect to QKᵀ, from that with respect to scale · QKᵀ."""
+    return scale * grad_scores
+
+
+def to_keys(tile, rows):
+    """Each key collects from all queries: the transposed tile times the queries' rows."""
+    xp = namespace(tile=tile)
+    return xp.matmul(xp.matrix_transpose(tile), rows)
+
+
+def sum_groups(gradient, n_heads):
+    """The sum over the query heads that share a key/value head; unchanged if `n_heads` is None."""
+    if n_heads is None:
+        return gradient
+    xp = namespace(gradient=gradient)
+    *lead, n_q_heads, n_k, width = gradient.shape
+    group = (*lead, n_heads, n_q_heads // n_heads, n_k, width)
+    return xp.sum(xp.reshape(gradient, group), axis=-3)
 
 
 def _tile_scores(plan, rows, cols):
@@ -350,11 +386,11 @@ def _forward(query, key, value, attn_mask, **how):
     output, lse = online.finish(empty)
     output = xp.astype(output, query.dtype)
     for rows in blocks(n_q, plan.block_q):
-        step = None
+        state = None
         for step in _row_of_tiles(plan, rows):
-            pass
-        if step is not None:
-            o, lse[..., rows] = online.finish(step.state)
+            state = step.state
+        if state is not None:
+            o, lse[..., rows] = online.finish(state)
             output[..., rows, :] = xp.astype(o, query.dtype)
     return output, lse
 
@@ -373,9 +409,7 @@ def _tile_gradients(plan, saved, rows, cols):
         saved[1][..., rows],
         saved[2][..., rows],
     )
-    # An empty row has lse −∞ and only hidden scores: exp(−∞ − 0) is the 0 that it needs.
-    lse = xp.where(lse == -math.inf, constant(xp, 0.0, lse), lse)
-    weights = xp.exp(scores - lse[..., None])
+    weights = weights_again(scores, lse)
     g, v, q, k = (xp.astype(a, scores.dtype) for a in (grad_output, v, q, k))
     grad_weights = xp.matmul(g, xp.matrix_transpose(v))
     return weights, score_gradient(weights, grad_weights, delta), q, k, g
@@ -394,7 +428,9 @@ def _query_pass(xp, plan, saved):
             if tile is None:
                 continue
             _, grad_scores, _, k, _ = tile
-            grad_query[..., rows, :] += plan.scale * xp.matmul(grad_scores, k)
+            grad_query[..., rows, :] += xp.matmul(
+                unscaled_gradient(grad_scores, plan.scale), k
+            )
             if grad_mask is not None:
                 piece = _mask_tile(grad_mask, rows, cols)
                 piece += _sum_to(xp, grad_scores, piece.shape)
@@ -412,22 +448,11 @@ def _key_pass(xp, plan, saved):
             if tile is None:
                 continue
             weights, grad_scores, q, _, g = tile
-            grad_value[..., cols, :] += xp.matmul(
-                xp.matrix_transpose(weights), g
-            )
-            grad_key[..., cols, :] += plan.scale * xp.matmul(
-                xp.matrix_transpose(grad_scores), q
+            grad_value[..., cols, :] += to_keys(weights, g)
+            grad_key[..., cols, :] += to_keys(
+                unscaled_gradient(grad_scores, plan.scale), q
             )
     return grad_key, grad_value
-
-
-def _sum_groups(xp, gradient, n_heads):
-    """The sum over the query heads that share a key/value head."""
-    if n_heads is None:
-        return gradient
-    *lead, n_q_heads, n_k, width = gradient.shape
-    group = (*lead, n_heads, n_q_heads // n_heads, n_k, width)
-    return xp.sum(xp.reshape(gradient, group), axis=-3)
 
 
 def _as_input(xp, gradient, array):

@@ -33,6 +33,13 @@ FLOORS = {
     "probe": 3,
     "checks": 3,
     "mistakes": 3,
+    "online": 3,
+    "tiled": 4,
+    "cost": 4,
+    "counter": 4,
+    "tiled_mistakes": 4,
+    "tiled_checks": 4,
+    "torch_path": 5,
     "show": 6,
     "widgets": 7,
 }
