@@ -468,6 +468,10 @@ def two_pass_backward(
 def _tiles(query, key, block_q, block_k, is_causal=False, causal_align=None):
     """Every tile with its kind, and the offset of the diagonal; without one, a diagonal beyond all keys."""
     n_q, n_k = len(query), len(key)
+    if 0 in (n_q, n_k):
+        raise AttnError(
+            f"{n_q} queries and {n_k} keys, wanted at least one of each: there is nothing to count"
+        )
     tiles = tile_kinds(n_q, n_k, block_q, block_k, is_causal, causal_align)
     if not is_causal:
         return tiles, n_k

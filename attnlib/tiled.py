@@ -20,7 +20,7 @@ from ._arrays import (
     to_library,
     whole_number,
 )
-from .errors import ShapeError
+from .errors import AttnError, ShapeError
 
 
 class TileStep(NamedTuple):
@@ -273,9 +273,12 @@ def flash_attention_backward(
             raise ShapeError(
                 f"{name} has shape {tuple(array.shape)}, wanted {wanted} as the forward pass returned it"
             )
+    # An empty row never moves, whatever the loss makes of it: 0/0 there must not reach the other rows.
+    empty, zero = lse == -math.inf, constant(xp, 0.0, grad_output)
+    grad_output = xp.where(empty[..., None], zero, grad_output)
     delta = row_delta(output, grad_output, lse)
     if grad_lse is not None:
-        delta = delta - grad_lse
+        delta = delta - xp.where(empty, constant(xp, 0.0, lse), grad_lse)
     saved = (grad_output, lse, delta)
     grad_query, grad_mask = _query_pass(xp, plan, saved)
     grad_key, grad_value = _key_pass(xp, plan, saved)
@@ -487,8 +490,13 @@ def _torch_function():
             return output, lse
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
         def backward(ctx, grad_output, grad_lse):
+            # once_differentiable would let a penalty on the gradient vanish where dO is a constant.
+            if torch.is_grad_enabled():
+                raise AttnError(
+                    "flash_attention has no second derivative, and create_graph=True asks for one: "
+                    "use attention, which has"
+                )
             query, key, value, output, lse, attn_mask = ctx.saved_tensors
             if grad_output is None:
                 grad_output = torch.zeros_like(output)
@@ -540,6 +548,8 @@ def _plan(
     query, key, value, scale = core.check_inputs(
         query, key, value, scale, enable_gqa
     )
+    # Widths that differ are refused even where no tile is computed.
+    core.scores(query[..., :0, :], key[..., :0, :])
     core.check_mask(query, key, attn_mask, is_causal, causal_align)
     n_q, n_k = query.shape[-2], key.shape[-2]
     offset = None

@@ -5,20 +5,21 @@ import os
 from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
+from numpy import broadcast_shapes, ndindex
 
-from . import core, masks
+from . import core, heads, masks
 from ._arrays import namespace, statistics_dtype, whole_number
 from .errors import AttnError, ShapeError
 
 try:
     import torch
+    from torch.nn.attention.bias import causal_lower_right
 except ImportError:  # the functions say so when they are called
     torch = None
 
 BLOCK_Q, BLOCK_K = 2048, 256
-"""Tall tiles: one product gets many rows, so that little time goes into starting it, while 256 keys and
-values stay in the cache. The fastest of those measured (chapter 10); rows a tile hides are cut off."""
+"""Tall tiles: one product gets many rows, so that little time goes into starting it, and 256 keys with their
+values stay in the cache. The fastest of the sizes tried; fewer queries get wider tiles."""
 
 SMALL_SCORE = 40.0
 """While no |score| exceeds this, in powers of two, every exponential lies between 2^-40 and 2^40: float32
@@ -45,7 +46,9 @@ def device():
     }
     asked = os.environ.get("ATTNLIB_DEVICE", "").strip()
     if not asked:
-        return torch.device(next(kind for kind, count in there.items() if count))
+        return torch.device(
+            next(kind for kind, count in there.items() if count)
+        )
     try:
         wanted = torch.device(asked)
         found = (wanted.index or 0) < there.get(wanted.type, 0)
@@ -54,7 +57,7 @@ def device():
     if not found:
         names = [f"{k}:{n}" for k, count in there.items() for n in range(count)]
         raise AttnError(
-            f"ATTNLIB_DEVICE is {asked!r}; this machine has {', '.join(names)}: name one of these, or unset it"
+            f"ATTNLIB_DEVICE is {asked!r}; this machine has {', '.join(names)}: name one of them"
         )
     return wanted
 
@@ -100,42 +103,524 @@ def sdpa(
     queries makes torch build the mask on a CPU. torch returns its lse on a CPU only, without gradient and
     with d_v = d_h; elsewhere our tiles compute it.
     """
-    plan = _plan(query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa)
+    scale, offset = _check(
+        query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
+    )
     if enable_gqa:
-        key, value = core._share_heads(query, key, value)
+        times = query.shape[-3] // key.shape[-3]
+        key, value = (
+            heads.repeat_heads(key, times),
+            heads.repeat_heads(value, times),
+        )
+    how, seeing, n_blind = {"scale": abs(scale)}, None, 0
     if attn_mask is not None:
         query, key, value = _forget_unseen(query, key, value, attn_mask)
-    q, k, v = (x.expand(*plan.lead, *x.shape[-2:]) for x in (query, key, value))
-    n_q, n_k, scale = q.shape[-2], k.shape[-2], plan.scale
+        how["attn_mask"], seeing = _torch_mask(attn_mask, query.dtype)
+    lead = broadcast_shapes(*(x.shape[:-2] for x in (query, key, value)))
+    q, k, v = (x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
     if scale < 0:
-        q, scale = -q, -scale
-    how, top = {"scale": scale}, 0
-    seeing = None
-    if is_causal:
-        # Queries in front of the first key see nothing; keys behind the last query are seen by nobody.
-        top, n_k = max(0, -plan.offset), min(n_k, max(0, n_q + plan.offset))
-        q, k, v = q[..., top:, :], k[..., :n_k, :], v[..., :n_k, :]
-        if plan.offset > 0:
-            from torch.nn.attention.bias import causal_lower_right
-
-            how["attn_mask"] = causal_lower_right(n_q, n_k)
-        else:
-            how["is_causal"] = True
-    elif attn_mask is not None:
-        how["attn_mask"], seeing = _torch_mask(attn_mask, plan)
-    if 0 in (q.shape[-2], n_k):
-        output, lse = (q @ k.mT) @ v, None  # zeros, attached to the graph
-    else:
-        output, lse = _run_sdpa(q, k, v, how, return_lse)
+        q = -q
+    if offset is not None:
+        n_blind, n_k = max(0, -offset), _n_seen(offset, q, k)
+        q, k, v = q[..., n_blind:, :], k[..., :n_k, :], v[..., :n_k, :]
+        how["is_causal"] = offset <= 0
+        if offset > 0:
+            how["attn_mask"] = causal_lower_right(q.shape[-2], n_k)
+    output, lse = _torch_attention(q, k, v, how, return_lse)
+    output = torch.nn.functional.pad(output, (0, 0, n_blind, 0))
     if seeing is not None:
         output = torch.where(seeing, output, 0.0)
-    output = torch.nn.functional.pad(output, (0, 0, top, 0))
     if not return_lse:
         return output
-    if lse is None or top:
-        mask = (attn_mask,) if attn_mask is not None else ()
-        options = {"is_causal": is_causal, "causal_align": causal_align, "scale": plan.scale}
-        lse = fast_attention(query, key, value[..., :0], *mask, **options, return_lse=True)[1]
-    elif seeing is not None:
-        lse = torch.where(seeing[..., 0], lse, -math.inf)
-    return output, lse
+    if lse is None:
+        options = _Options(scale, offset, BLOCK_Q, BLOCK_K)
+        inputs = (query, key, value[..., :0], attn_mask, options)
+        return output, _autograd_function().apply(*inputs)[1]
+    return output, torch.nn.functional.pad(lse, (n_blind, 0), value=-math.inf)
+
+
+def fast_attention(
+    query,
+    key,
+    value,
+    attn_mask=None,
+    *,
+    is_causal=False,
+    causal_align=None,
+    scale=None,
+    enable_gqa=False,
+    return_lse=False,
+    block_q=None,
+    block_k=None,
+):
+    """What :func:`attnlib.attention` returns, by our own fastest tiles; torch's attention is not called.
+
+    Parameters
+    ----------
+    query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
+        As in :func:`attnlib.attention`; torch tensors.
+    return_lse : bool
+        Also return the log-sum-exp of each row.
+    block_q, block_k : int, optional
+        Rows (queries) and columns (keys) of a tile, at least 1; chosen for speed if not given.
+
+    Returns
+    -------
+    output : tensor, shape (..., heads, Tq, d_v)
+        The input's type; equal to plain attention up to rounding.
+    lse : tensor, shape (..., heads, Tq)
+        Only with `return_lse`; at least float32, −∞ for a row that may see nothing.
+
+    Raises
+    ------
+    ShapeError, MaskError
+        As :func:`attnlib.attention`; arrays that are not torch's; a block size below 1.
+
+    Notes
+    -----
+    Beside the result it holds one head in float32, one tile (2 MiB) and a few numbers per row. Grouped heads
+    are not repeated. Every head is a loop in Python: many short sequences are slow. Statistics are in at
+    least float32; in bfloat16, where the processor multiplies it, the weights are rounded to it before they
+    meet the values. The backward pass computes the tiles again, once: five products a tile. It cannot be
+    differentiated twice.
+    Source: Dao 2023, algorithms 1 and 2; Milakov and Gimelshein 2018.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from attnlib.examples import three_tokens
+    >>> q, k, v = (torch.asarray(array) for array in three_tokens().head(1))
+    >>> fast_attention(q, k, v, is_causal=True).numpy().round(4)
+    array([[1.    , 0.    , 0.    , 1.    ],
+           [0.8176, 0.1824, 0.    , 1.    ],
+           [0.1142, 0.042 , 0.8438, 1.    ]])
+    """
+    scale, offset = _check(
+        query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
+    )
+    options = _Options(
+        scale,
+        offset,
+        BLOCK_Q if block_q is None else whole_number(block_q, "block_q"),
+        BLOCK_K if block_k is None else whole_number(block_k, "block_k"),
+    )
+    inputs = (query, key, value, attn_mask)
+    if enable_gqa:
+        inputs = _grouped(*inputs)
+    if attn_mask is not None:
+        inputs = (*_forget_unseen(*inputs), inputs[-1])
+    output, lse = _autograd_function().apply(*inputs, options)
+    if enable_gqa:
+        output, lse = output.flatten(-4, -3), lse.flatten(-3, -2)
+    return (output, lse) if return_lse else output
+
+
+# --- checks and conversions ------------------------------------------------------------------------------
+
+
+def _require_torch():
+    if torch is None:
+        raise AttnError(
+            "attnlib.torch_path needs torch: pip install 'attnlib[torch]'"
+        )
+
+
+def _check(
+    query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
+):
+    """Scale and causal offset, after the checks of plain attention, made on tensors without data."""
+    _require_torch()
+    namespace(query=query, key=key, value=value)
+    if not isinstance(query, torch.Tensor):
+        raise ShapeError(
+            f"query is a {type(query).__name__}, wanted a torch tensor: torch.asarray(query), or "
+            f"attnlib.tiled.flash_attention, which takes other arrays too"
+        )
+    if attn_mask is not None:
+        namespace(query=query, attn_mask=attn_mask)
+    q, k, v, mask = (
+        None if x is None else x.detach().to("meta")
+        for x in (query, key, value, attn_mask)
+    )
+    q, k, v, scale = core.check_inputs(q, k, v, scale, enable_gqa)
+    core.check_mask(q, k, mask, is_causal, causal_align)
+    if not is_causal:
+        return scale, None
+    return scale, masks.check_align(
+        causal_align, q.shape[-2], k.shape[-2], "causal_align"
+    )
+
+
+def _n_seen(offset, query, key):
+    """How many keys the last query of a causal mask sees; nobody sees those after them."""
+    return min(key.shape[-2], max(0, query.shape[-2] + offset))
+
+
+def _forget_unseen(query, key, value, attn_mask):
+    """Zeros for what the mask shows to nobody, if it holds what a weight of 0 might not remove."""
+    xp = namespace(query=query)
+    dtype = statistics_dtype(xp, query.dtype)
+    limit = (
+        torch.finfo(dtype).max ** 0.25
+    )  # NaN is not below it, and no product of two overflows
+    norms = (
+        torch.linalg.vector_norm(x.detach(), dtype=dtype)
+        for x in (query, key, value)
+    )
+    if all(norm <= limit for norm in norms):
+        return query, key, value
+    return core.forget_unseen(xp, query, key, value, attn_mask)
+
+
+def _grouped(query, key, value, attn_mask):
+    """Views with one more axis, in which each key/value head broadcasts to its group of query heads."""
+    n_kv, n_q_heads = key.shape[-3], query.shape[-3]
+    query = query.unflatten(-3, (n_kv, n_q_heads // n_kv))
+    if attn_mask is not None and attn_mask.ndim > 2:
+        split = (1, 1) if attn_mask.shape[-3] == 1 else query.shape[-4:-2]
+        attn_mask = attn_mask.unflatten(-3, split)
+    return query, key.unsqueeze(-3), value.unsqueeze(-3), attn_mask
+
+
+# --- torch's own attention -------------------------------------------------------------------------------
+
+
+def _torch_mask(attn_mask, dtype):
+    """The mask as torch reads it, each empty row opened, and which rows see something (None: all)."""
+    mask = attn_mask if attn_mask.ndim > 1 else attn_mask[None]
+    dtype = statistics_dtype(namespace(mask=mask), dtype)
+    allowed, bias = masks.read_mask(mask, mask.shape, dtype)
+    seeing = allowed.any(-1, keepdim=True)
+    if seeing.all():
+        seeing = None
+    else:
+        allowed = allowed | ~seeing  # torch's gradients of an empty row are NaN
+    if bias is not None:
+        allowed = torch.where(allowed, bias, -math.inf)
+    return allowed, seeing
+
+
+def _torch_attention(query, key, value, how, return_lse):
+    """torch's output, and its lse where it gives one."""
+    if 0 in (query.shape[-2], key.shape[-2]):
+        return (
+            query @ key.mT
+        ) @ value, None  # zeros that stay attached to the graph
+    trained = torch.is_grad_enabled() and any(
+        x.requires_grad for x in (query, key, value)
+    )
+    plain = query.ndim == 4 and query.shape[-1] == value.shape[-1]
+    if return_lse and plain and not trained and "attn_mask" not in how:
+        if query.device.type == "cpu":
+            kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+            return kernel(query, key, value, **how)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(query, key, value, **how), None
+
+
+# --- our tiles -------------------------------------------------------------------------------------------
+
+
+class _Options(NamedTuple):
+    scale: float
+    offset: Any  # of the causal diagonal; None if not causal
+    block_q: int
+    block_k: int
+
+
+class _Tile(NamedTuple):
+    rows: slice
+    keys: slice
+    hidden: Any  # True where not visible, for the first len(hidden) rows; None if nothing is hidden
+    bias: Any
+    seeing: Any  # which rows see something
+
+
+def _tiles(head, options):
+    """The tiles of one head, each without the rows at its top and bottom that see nothing of it."""
+    n_q, n_k = len(head.query), len(head.key)
+    for top in range(0, n_q, options.block_q):
+        for left in range(0, n_k, options.block_k):
+            rows = slice(top, min(top + options.block_q, n_q))
+            keys = slice(left, min(left + options.block_k, n_k))
+            if head.mask is not None:
+                tile = _masked_tile(head.mask, rows, keys, head.query.dtype)
+            elif options.offset is not None:
+                tile = _causal_tile(rows, keys, options.offset, head.query)
+            else:
+                tile = _Tile(rows, keys, None, None, True)
+            if tile is not None:
+                yield tile
+
+
+def _causal_tile(rows, keys, offset, like):
+    """Row i sees keys up to i + offset: only rows at the top of the tile have something hidden."""
+    first = max(rows.start, keys.start - offset)
+    if first >= rows.stop:
+        return None
+    n_cut = min(rows.stop, keys.stop - 1 - offset) - first
+    hidden = None
+    if n_cut > 0:
+        shape = (n_cut, keys.stop - keys.start)
+        hidden = torch.ones(shape, dtype=torch.bool, device=like.device)
+        hidden = hidden.triu(first + offset - keys.start + 1)
+    return _Tile(slice(first, rows.stop), keys, hidden, None, True)
+
+
+def _masked_tile(mask, rows, keys, dtype):
+    """What a given mask leaves of a tile."""
+    mask = mask[_in_mask(rows, mask), keys]
+    allowed, bias = masks.read_mask(mask, mask.shape, dtype)
+    seeing = allowed.any(1, keepdim=True)
+    if not seeing.any():
+        return None
+    if len(mask) > 1:
+        places = seeing[:, 0].nonzero()
+        cut = slice(int(places[0]), int(places[-1]) + 1)
+        rows = slice(rows.start + cut.start, rows.start + cut.stop)
+        allowed, seeing = allowed[cut], seeing[cut]
+        bias = None if bias is None else bias[cut]
+    hidden = None
+    if not allowed.all():
+        hidden = (~allowed).expand(rows.stop - rows.start, -1)
+    return _Tile(rows, keys, hidden, bias, seeing)
+
+
+def _in_mask(rows, mask):
+    """The rows of a mask whose query axis may be 1."""
+    return rows if len(mask) > 1 else slice(0, 1)
+
+
+class _Head(NamedTuple):
+    """One head, ready for its tiles: queries scaled, all in the statistics type (values perhaps bfloat16)."""
+
+    query: Any
+    key: Any
+    value: Any
+    mask: Any  # (Tq or 1, Tk), or None
+    unit: float  # scores are multiplied by it: log2(e) where 2^x is taken, 1 where e^x is
+
+
+def _heads(query, key, value, attn_mask, options):
+    """``(place, head)`` one after the other; what is broadcast or shared is looked at again, not copied."""
+    dtype = statistics_dtype(namespace(query=query), query.dtype)
+    # torch's 2^x is 2.5 times as fast as its e^x. An added mask might overflow when it is stretched.
+    added = attn_mask is not None and attn_mask.dtype != torch.bool
+    unit = 1 / math.log(2) if dtype == torch.float32 and not added else 1.0
+    value_dtype = dtype
+    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
+        if torch.cpu.get_capabilities().get("avx512_bf16"):
+            value_dtype = torch.bfloat16
+    lead = _lead(query, key, value)
+    n_k = (
+        key.shape[-2]
+        if options.offset is None
+        else _n_seen(options.offset, query, key)
+    )
+    for at in ndindex(*lead):
+        yield (
+            at,
+            _Head(
+                _part(query, lead, at).to(dtype) * (options.scale * unit),
+                _part(key, lead, at)[:n_k].to(dtype).contiguous(),
+                _part(value, lead, at)[:n_k].to(value_dtype).contiguous(),
+                None if attn_mask is None else _part(attn_mask, lead, at),
+                unit,
+            ),
+        )
+
+
+def _lead(*tensors):
+    return broadcast_shapes(*(x.shape[:-2] for x in tensors))
+
+
+def _part(tensor, lead, at):
+    """The matrix that serves the head at this place: a view, so that adding to it adds to `tensor`."""
+    tensor = tensor if tensor.ndim > 1 else tensor[None]
+    return tensor.expand(*lead, *tensor.shape[-2:])[at]
+
+
+def _small_scores(head):
+    """Whether a bound, |q . k| <= |q| |k|, proves that the softmax needs no maximum (see SMALL_SCORE)."""
+    if (
+        head.unit == 1.0
+        and head.mask is not None
+        and head.mask.dtype != torch.bool
+    ):
+        return False
+    if 0 in (len(head.query), len(head.key)):
+        return True
+    norm = torch.linalg.vector_norm
+    score = norm(head.query, dim=1).amax() * norm(head.key, dim=1).amax()
+    total = norm(head.value, dtype=head.key.dtype) * len(head.key)
+    fits = total * 2**SMALL_SCORE * 2 < torch.finfo(head.key.dtype).max
+    return bool((score <= SMALL_SCORE) & fits)  # False for NaN
+
+
+def _scores(head, tile, buffer):
+    """Scaled scores of one tile with -inf where hidden, in the buffer."""
+    q, k = head.query[tile.rows], head.key[tile.keys]
+    scores = torch.mm(
+        q, k.T, out=buffer[: len(q) * len(k)].view(len(q), len(k))
+    )
+    if tile.bias is not None:
+        scores.add_(tile.bias)
+    if tile.hidden is not None:
+        scores[: len(tile.hidden)].masked_fill_(tile.hidden, -math.inf)
+    return scores
+
+
+def _power_(scores, unit):
+    return scores.exp_() if unit == 1.0 else scores.exp2_()
+
+
+def _buffer(query, key, options):
+    size = min(options.block_q, query.shape[-2]) * min(
+        options.block_k, key.shape[-2]
+    )
+    dtype = statistics_dtype(namespace(query=query), query.dtype)
+    return torch.empty(size, dtype=dtype, device=query.device)
+
+
+def _forward(query, key, value, attn_mask, options):
+    """Output and lse; and for the way back row_max (0 in an empty row) and row_sum (1 in an empty row)."""
+    lead, n_q, buffer = (
+        _lead(query, key, value),
+        query.shape[-2],
+        _buffer(query, key, options),
+    )
+    output = query.new_zeros((*lead, n_q, value.shape[-1]))
+    lse = buffer.new_full((*lead, n_q), -math.inf)
+    row_max, row_sum = buffer.new_zeros((2, *lead, n_q, 1))
+    for at, head in _heads(query, key, value, attn_mask, options):
+        o = (
+            output[at]
+            if output.dtype == lse.dtype
+            else torch.zeros_like(output[at], dtype=lse.dtype)
+        )
+        seen = _forward_head(head, options, buffer, o, row_max[at], row_sum[at])
+        row_max[at].masked_fill_(~seen, 0.0)
+        row_sum[at].masked_fill_(~seen, 1.0)
+        output[at].copy_(o.div_(row_sum[at]).masked_fill_(~seen, 0.0))
+        found = row_max[at] / head.unit + row_sum[at].log()
+        lse[at].copy_(found.masked_fill_(~seen, -math.inf)[:, 0])
+    return output, lse, row_max, row_sum
+
+
+def _forward_head(head, options, buffer, o, row_max, row_sum):
+    """Fill in the state of every row, (m, l, o) of :mod:`attnlib.online`; which rows see something."""
+    seen = torch.zeros_like(row_max, dtype=torch.bool)
+    bounded = _small_scores(
+        head
+    )  # then m = 0 will do, and no tile needs rescaling
+    if not bounded:
+        row_max.fill_(-math.inf)
+    for tile in _tiles(head, options):
+        rows, scores = tile.rows, _scores(head, tile, buffer)
+        seen[rows] |= tile.seeing
+        if not bounded:
+            new_max = torch.maximum(row_max[rows], scores.amax(1, keepdim=True))
+            shift = new_max.masked_fill(
+                ~seen[rows], 0.0
+            )  # exp(-inf - 0), not exp(-inf + inf)
+            kept = _power_(row_max[rows] - shift, head.unit)
+            row_sum[rows] *= kept
+            o[rows] *= kept
+            row_max[rows] = new_max
+            scores.sub_(shift)
+        weights = _power_(scores, head.unit)
+        row_sum[rows] += weights.sum(1, keepdim=True)
+        value = head.value[tile.keys]
+        if value.dtype == weights.dtype:
+            o[rows].addmm_(weights, value)
+        else:
+            o[rows] += weights.to(value.dtype) @ value
+    return seen
+
+
+def _backward(saved, grad_output, grad_lse, options, mask_too):
+    """Gradients of queries, keys, values and, if `mask_too`, of the mask: the tiles once more."""
+    query, key, value, attn_mask, output, row_max, row_sum = saved
+    lead, buffers = (
+        _lead(query, key, value),
+        [_buffer(query, key, options) for _ in range(2)],
+    )
+    dtype = buffers[0].dtype
+    given = (query, key, value) + ((attn_mask,) if mask_too else ())
+    grads = [
+        torch.zeros_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+        for x in given
+    ]
+    for at, head in _heads(query, key, value, attn_mask, options):
+        # P = exp(S - m) / l: the division is cheaper on dO and D than on every tile.
+        grad = grad_output[at].to(dtype)
+        delta = (grad * output[at]).sum(1, keepdim=True)
+        if grad_lse is not None:
+            delta -= grad_lse[at][:, None]
+        grad, delta = grad / row_sum[at], delta / row_sum[at]
+        parts = [_part(x, lead, at) for x in grads]
+        _backward_head(head, options, buffers, grad, delta, row_max[at], *parts)
+    return [grad.to(x.dtype) for grad, x in zip(grads, given, strict=True)]
+
+
+def _backward_head(
+    head,
+    options,
+    buffers,
+    grad,
+    delta,
+    row_max,
+    d_query,
+    d_key,
+    d_value,
+    d_mask=None,
+):
+    value = head.value.to(grad.dtype)
+    for tile in _tiles(head, options):
+        rows, keys = tile.rows, tile.keys
+        weights = _power_(
+            _scores(head, tile, buffers[0]).sub_(row_max[rows]), head.unit
+        )
+        d_value[keys].addmm_(weights.T, grad[rows])
+        d_scores = torch.mm(
+            grad[rows],
+            value[keys].T,
+            out=buffers[1][: weights.numel()].view(weights.shape),
+        )
+        d_scores.sub_(delta[rows]).mul_(weights)
+        d_query[rows].addmm_(d_scores, head.key[keys], alpha=options.scale)
+        d_key[keys].addmm_(d_scores.T, head.query[rows], alpha=1 / head.unit)
+        if d_mask is not None:
+            part = d_mask[_in_mask(rows, d_mask), keys]
+            part += d_scores.sum_to_size(part.shape)
+
+
+@cache
+def _autograd_function():
+    """The two passes as a function that torch differentiates; made when torch is first needed."""
+
+    class FastAttention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, query, key, value, attn_mask, options):
+            inputs = (query, key, value, attn_mask)
+            output, lse, *state = _forward(*inputs, options)
+            ctx.save_for_backward(*inputs, output, *state)
+            ctx.set_materialize_grads(False)
+            ctx.options = options
+            return output, lse
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, grad_output, grad_lse):
+            output, mask_too = ctx.saved_tensors[4], ctx.needs_input_grad[3]
+            if grad_output is None:
+                grad_output = torch.zeros_like(output)
+            grads = _backward(
+                ctx.saved_tensors, grad_output, grad_lse, ctx.options, mask_too
+            )
+            return *grads, *([None] if mask_too else [None, None])
+
+    return FastAttention
+
+
+__all__ = ["device", "fast_attention", "sdpa"]

@@ -43,8 +43,13 @@ FLOORS = {
     "show": 6,
     "widgets": 7,
 }
-MODULES = [name for name, floor in FLOORS.items() if floor <= 2]
+MODULES = [name for name, floor in FLOORS.items() if floor <= 4]
 PUBLIC = [getattr(attnlib, name) for name in attnlib.__all__]
+PUBLIC += [
+    getattr(importlib.import_module(f"attnlib.{module}"), name)
+    for module in ("online", "tiled", "cost", "counter")
+    for name in importlib.import_module(f"attnlib.{module}").__all__
+]
 
 BLOCKED = ("torch", "matplotlib", "ipywidgets", "anywidget", "triton", "IPython", "PIL")
 BLOCKER = f"""
@@ -75,16 +80,22 @@ def test_the_blocker_blocks():
     assert python(BLOCKER + code).strip() == "blocked"
 
 
-def test_N37_everything_of_floors_0_to_2_works_without_torch_and_matplotlib():
+def test_N37_everything_of_floors_0_to_4_works_without_torch_and_matplotlib():
     code = """
 import numpy as np
 import attnlib
+from attnlib import checks, cost, counter, layer, online, probe, tiled, tiled_checks, tiled_mistakes
 from attnlib.examples import all_sizes_differ, cat_sleeps, three_tokens
 from attnlib import palette
 steps = attnlib.attention_steps(*three_tokens().head(1), is_causal=True)
 attnlib.attention(*all_sizes_differ(), attnlib.to_additive(attnlib.causal_mask(4, 5, align="top_left")))
 attnlib.merge_heads(attnlib.split_heads(np.zeros((3, 8)), 2))
 palette.css()
+q, k, v = three_tokens().head(1)
+output, lse = tiled.flash_attention(q, k, v, is_causal=True, block_q=2, block_k=2, return_lse=True)
+tiled.flash_attention_backward(q, k, v, output, lse, output, is_causal=True)
+counter.flash2_forward(counter.FastMemory(), q, k, v, block_q=2, block_k=2)
+assert [c() for c in tiled_checks.CHECKS.values()] and np.allclose(output, steps.output)
 print(steps.output[2].round(4).tolist())
 """
     assert python(BLOCKER + code, "-W", "error").strip() == "[0.1142, 0.042, 0.8438, 1.0]"
@@ -226,7 +237,7 @@ def test_doctests_pass_and_are_there(name):
     module = importlib.import_module(f"attnlib.{name}")
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
-    assert result.attempted > 0 or name in ("errors", "_arrays")
+    assert result.attempted > 0 or name in ("errors", "_arrays", "checks", "tiled_checks", "tiled_mistakes")
 
 
 def test_pytest_runs_the_doctests_and_turns_warnings_into_errors():

@@ -17,6 +17,10 @@ NAMES = (
     "mask_painter",
     "softmax_bars",
     "mixing",
+    "online_softmax",
+    "backward_strip",
+    "tile_replay",
+    "roofline",
 )
 IMPORT = re.compile(
     r"^import\s*\{[^}]*\}\s*from\s*\"\./(\w+)\.js\";\n", re.M | re.S

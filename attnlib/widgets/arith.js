@@ -314,3 +314,171 @@ export const distanceToHull = ([x, y], corners) => {
   if (turning && (sides.every((s) => s >= 0) || sides.every((s) => s <= 0))) return 0;
   return Math.min(...edges.map((edge) => toSegment(...edge)));
 };
+
+// --- online softmax: one row that reads its keys in blocks (widgets online_softmax, tile_replay) ---------
+
+// max = m, sum = ℓ, out = o (not yet divided). Hidden scores are −∞; before the first visible key, m is −∞ too.
+export const stateOfNothing = (width) => ({ max: -Infinity, sum: 0, out: new Array(width).fill(0) });
+
+// How what is gathered comes under the new maximum: right, or one of the ways to get it wrong.
+export const RESCALING = {
+  right: (old, now) => Math.exp(old - now),
+  wrong_sign: (old, now) => (old === -Infinity ? 0 : Math.exp(now - old)),
+  no_rescale: (old) => (old === -Infinity ? 0 : 1),
+  // The maximum of the block alone: exact all the same, until a power overflows or a block is hidden.
+  block_max: (old, now) => Math.exp(old - now),
+};
+
+export const takeBlock = (state, scoreRow, values, rule = "right") => {
+  const max = Math.max(rule === "block_max" ? -Infinity : state.max, ...scoreRow);
+  const anchor = max === -Infinity ? 0 : max;
+  const factor = RESCALING[rule](state.max, anchor);
+  const powers = scoreRow.map((x) => Math.exp(x - anchor));
+  return {
+    max,
+    factor,
+    powers,
+    sum: factor * state.sum + powers.reduce((total, p) => total + p, 0),
+    out: state.out.map((x, c) => factor * x + powers.reduce((total, p, j) => total + p * values[j][c], 0)),
+  };
+};
+
+// o / ℓ and the log-sum-exp. A row that was shown no key gives 0 and −∞; its numbers alone cannot tell.
+export const finishState = ({ max, sum, out }, seen) =>
+  seen ? { output: out.map((x) => x / sum), lse: max + Math.log(sum) } : { output: out.map(() => 0), lse: -Infinity };
+
+// The states of a row that reads its keys in some order, so many at a time; the first is that of nothing.
+// `shares` says what each key of the row counts for in ℓ (0 before it is read), `keys` which ones a step reads.
+export const readInBlocks = (scoreRow, values, { hidden = [], order, block = 1, rule = "right" }) => {
+  const masked = scoreRow.map((x, j) => (hidden[j] ? -Infinity : x));
+  const first = { ...stateOfNothing(values[0].length), keys: [], factor: null, shares: masked.map(() => 0), seen: false };
+  const found = [{ ...first, ...finishState(first, false) }];
+  for (let at = 0; at < order.length; at += block) {
+    const before = found.at(-1);
+    const keys = order.slice(at, at + block);
+    const now = takeBlock(before, keys.map((j) => masked[j]), keys.map((j) => values[j]), rule);
+    const seen = before.seen || keys.some((j) => !hidden[j]);
+    const shares = before.shares.map((x, j) => (keys.includes(j) ? now.powers[keys.indexOf(j)] : order.indexOf(j) < at ? now.factor * x : 0));
+    found.push({ ...now, keys, shares, seen, ...finishState(now, seen) });
+  }
+  return found;
+};
+
+// --- tiles: which are visited, and what they move (widgets tile_replay, roofline) ------------------------
+
+// Queries or keys of one side cut into blocks: [from, to) each, the last one maybe shorter.
+export const blocks = (n, size) => Array.from({ length: Math.ceil(n / size) }, (_, b) => [b * size, Math.min((b + 1) * size, n)]);
+
+// "skipped" (wholly hidden), "masked" (partly hidden) or "whole", under the causal mask of n queries and keys.
+export const tileKind = ([top, bottom], [left, right], causal) =>
+  !causal || right - 1 <= top ? "whole" : left > bottom - 1 ? "skipped" : "masked";
+
+// All tiles in the order in which an algorithm meets them, each with the entries that it loads and stores.
+// flash2 has queries outside and keys inside; flash1 keys outside and queries inside. `start` is moved before
+// the first tile. Both have d = d_v.
+export const tileWalk = ({ n, d, blockQ, blockK, causal, algorithm }) => {
+  const [rowBlocks, colBlocks] = [blocks(n, blockQ), blocks(n, blockK)];
+  const tile = (r, c) => ({ r, c, rows: rowBlocks[r], cols: colBlocks[c], kind: tileKind(rowBlocks[r], colBlocks[c], causal) });
+  const outside = algorithm === "flash2" ? rowBlocks : colBlocks;
+  const inside = algorithm === "flash2" ? colBlocks : rowBlocks;
+  const tiles = [];
+  outside.forEach((_, a) => {
+    const line = inside.map((_, b) => (algorithm === "flash2" ? tile(a, b) : tile(b, a)));
+    const seen = line.filter(({ kind }) => kind !== "skipped");
+    for (const one of line) {
+      const [nRows, nCols] = [one.rows[1] - one.rows[0], one.cols[1] - one.cols[0]];
+      const moved = { loads: 0, stores: 0, flops: 0 };
+      if (one.kind !== "skipped") {
+        const [first, last] = [one === seen[0], one === seen.at(-1)];
+        moved.flops = 4 * nRows * nCols * d;
+        if (algorithm === "flash2") {
+          moved.loads = (first ? nRows * d : 0) + 2 * nCols * d;
+          moved.stores = last ? nRows * (d + 1) : 0;
+        } else {
+          moved.loads = (first ? 2 * nCols * d : 0) + nRows * (2 * d + 2);
+          moved.stores = nRows * (d + 2);
+        }
+      }
+      tiles.push({ ...one, ...moved });
+    }
+  });
+  return { tiles, start: { loads: 0, stores: algorithm === "flash1" ? n * (d + 2) : 0 } };
+};
+
+// Entries of fast memory that one tile needs: Q, K and V, the scores, and o with m and ℓ.
+export const tileMemory = ({ d, blockQ, blockK }) => blockQ * d + 2 * blockK * d + blockQ * blockK + blockQ * (d + 2);
+
+// Plain attention of one head, which stores the scores and the weights and reads both again.
+export const plainTraffic = ({ n, d }) => ({ loads: 3 * n * d + 2 * n * n, stores: n * d + 2 * n * n });
+
+// What one head costs, by formula, however long: entries loaded and stored, the FLOPs really executed, and the
+// entries of slow memory beside inputs and outputs. Square tiles of `block`; flash2 has one pass backward.
+export const costOf = ({ n, d, block, causal, direction, algorithm }) => {
+  const forward = direction === "forward";
+  const matrix = n * n;
+  if (algorithm === "plain")
+    return {
+      ...(forward ? plainTraffic({ n, d }) : { loads: 5 * matrix + 5 * n * d, stores: 2 * matrix + 3 * n * d }),
+      flops: (forward ? 4 : 8) * matrix * d,
+      memory: (forward ? 2 : 3) * matrix,
+    };
+  // Sums over the visited tiles: their rows, columns and scores.
+  const sums = { rows: 0, cols: 0, area: 0 };
+  for (const [top, bottom] of blocks(n, block)) {
+    const cols = causal ? bottom : n;
+    sums.rows += (bottom - top) * Math.ceil(cols / block);
+    sums.cols += cols;
+    sums.area += (bottom - top) * cols;
+  }
+  if (forward) return { loads: n * d + 2 * d * sums.cols, stores: n * (d + 1), flops: 4 * sums.area * d, memory: n };
+  return {
+    loads: 4 * n * d + sums.rows * (3 * d + 2),
+    stores: n + 3 * n * d + sums.rows * d,
+    flops: 10 * sums.area * d,
+    memory: 2 * n,
+  };
+};
+
+// FLOPs as papers count them: the products alone, backward 2.5 times as many, half of them if causal.
+export const conventionalFlops = ({ n, d, causal, direction }) => ((direction === "forward" ? 4 : 10) * n * n * d) / (causal ? 2 : 1);
+
+// What holds the work back on a chip of `peak` FLOP/s and `bandwidth` bytes/s.
+export const rooflineOf = ({ flops, bytes }, { peak, bandwidth }) => ({
+  intensity: flops / bytes,
+  ridge: peak / bandwidth,
+  arithmetic: flops / peak,
+  transfer: bytes / bandwidth,
+  seconds: Math.max(flops / peak, bytes / bandwidth),
+  limit: bytes / bandwidth > flops / peak ? "memory" : "arithmetic",
+});
+
+// --- backward: the gradients of one head (widget backward_strip) -----------------------------------------
+
+// Ways to get one step wrong, each with its name; null is right.
+export const BACKWARD = {
+  delta: { right: null, missing: "missing_delta", unweighted: "delta_unweighted" },
+  scale: { right: null, missing: "gradient_not_scaled" },
+  keys: { right: null, untransposed: "tile_not_transposed" },
+};
+
+// From the gradient of the output back to those of query, key and value. `forward` is what headSteps returns
+// under a right forward pass with the scale 1/√d_h; dS belongs to the scaled scores.
+export const backwardSteps = ({ q, k, v, weights, output }, gradOutput, { delta = "right", scale = "right", keys = "right" } = {}) => {
+  const factor = scale === "right" ? 1 / Math.sqrt(q[0].length) : 1;
+  const dWeights = scores(gradOutput, v);
+  const D = {
+    right: () => gradOutput.map((row, i) => dot(row, output[i])),
+    missing: () => gradOutput.map(() => 0),
+    unweighted: () => rowSums(dWeights),
+  }[delta]();
+  const dScores = weights.map((row, i) => row.map((p, j) => p * (dWeights[i][j] - D[i])));
+  const turned = keys === "right" ? transpose : (tile) => tile;
+  return {
+    dWeights,
+    delta: D,
+    dScores,
+    dQuery: scaled(mix(dScores, k), factor),
+    dKey: scaled(mix(turned(dScores), q), factor),
+    dValue: mix(turned(weights), gradOutput),
+  };
+};

@@ -106,17 +106,17 @@ export const button = (text, act, attributes = {}) =>
 export const LARGEST = 1000;
 
 // What a number field may hold. Returns a number, or a sentence that says what is wrong.
-export const readNumber = (text, limit = LARGEST) => {
+export const readNumber = (text, limit = LARGEST, lowest = -limit) => {
   const trimmed = text.trim().replace("−", "-").replace(",", ".");
   if (trimmed === "") return "is empty: wanted a number";
   const x = Number(trimmed);
   if (!Number.isFinite(x)) return `is “${text.trim().slice(0, 20)}”: wanted a number`;
-  if (Math.abs(x) > limit) return `is ${number(x)}: wanted a number from −${limit} to ${limit}`;
+  if (x < lowest || x > limit) return `is ${number(x)}: wanted a number from ${short(lowest)} to ${limit}`;
   return x;
 };
 
 // A table of number fields. A bad entry is named beside the table, and the last good number stays in force.
-export const editor = (caption, rows, columns, get, set, role = "", limit = LARGEST) => {
+export const editor = (caption, rows, columns, get, set, role = "", limit = LARGEST, lowest = -limit) => {
   const message = h("p", { class: "attn-message", role: "status", id: newId("message") });
   const fields = rows.map((row, i) =>
     columns.map((column, c) => {
@@ -127,7 +127,7 @@ export const editor = (caption, rows, columns, get, set, role = "", limit = LARG
         "aria-label": `${caption}, ${row}, ${column}`,
         on: {
           input: () => {
-            const x = readNumber(field.value, limit);
+            const x = readNumber(field.value, limit, lowest);
             const bad = typeof x === "string";
             field.setAttribute("aria-invalid", String(bad));
             if (bad) field.setAttribute("aria-describedby", message.id);
@@ -157,7 +157,7 @@ export const editor = (caption, rows, columns, get, set, role = "", limit = LARG
       fields.forEach((line, i) =>
         line.forEach((field, c) => {
           // A field that somebody is typing in is left alone, unless it was reset from outside.
-          const x = readNumber(field.value, limit);
+          const x = readNumber(field.value, limit, lowest);
           if (document.activeElement === field && field.getAttribute("aria-invalid") === "true") return;
           if (x !== get(i, c)) field.value = String(get(i, c));
           field.setAttribute("aria-invalid", "false");
@@ -387,15 +387,35 @@ export const paint = (cell, kind, x, largest = 1) => {
 
 const same = (a, b) => Object.is(a, b) || Math.abs(a - b) <= 1e-9;
 
+// Writes one number into a cell of a table: marked, with the right number below it, where that is another one.
+// `name` is what a screen reader hears before the number; "" leaves the cell's own words.
+export const writeCell = (cell, x, { digits = 3, hidden = false, wanted, name = "", base = "" } = {}) => {
+  const wrong = wanted !== undefined && !same(x, wanted);
+  const text = number(x, digits);
+  const was = wrong ? number(wanted, digits) : "";
+  const key = `${text}|${was}|${hidden}`;
+  if (cell.dataset.key !== key) {
+    cell.dataset.key = key;
+    cell.replaceChildren(
+      h("span", { class: "attn-value" }, wrong ? h("span", { class: "attn-mark", "aria-hidden": "true" }, "≠ ") : null, text),
+      ...(wrong ? [h("small", {}, h("span", { class: "attn-unseen" }, " instead of "), was)] : []),
+    );
+    if (name) cell.setAttribute("aria-label", `${name}: ${text}${hidden ? ", hidden" : ""}${wrong ? `, right is ${was}` : ""}`);
+  }
+  cell.className = [base, wrong ? "attn-changed" : "", hidden ? "attn-hidden" : ""].filter(Boolean).join(" ");
+};
+
 // A matrix as a table whose cells can be visited with the arrow keys. `spec`:
 //   title, rows, cols   what it is; labels of rows and columns (already text)
 //   rowName, colName    "query" and "key", as they are read out
 //   kind                "scores", "weights" or "values": how cells are coloured
 //   digits, sums        decimals; whether row and column sums are shown
+//   extra               what stands over one more column of numbers by row, if there is one
 //   point(i, j)         called with the cell under the pointer or the focus, or with nulls
 //   pick(i)             called when a row is chosen by a click on one of its cells, or Enter
-// update({ numbers, hidden, right, row }): `right` are the right numbers, for marking what changed.
-export const matrix = ({ title, rows, cols, rowName = "query", colName = "key", kind = "values", digits = 3, sums = false, point, pick }) => {
+// update({ numbers, hidden, right, row, extra, extraRight }): `right` are the right numbers, for marking what
+// changed; `extra` and `extraRight` are those of the column `extra`.
+export const matrix = ({ title, rows, cols, rowName = "query", colName = "key", kind = "values", digits = 3, sums = false, extra = "", point, pick }) => {
   const cells = rows.map((_, i) =>
     cols.map((_, j) =>
       h("td", {
@@ -412,6 +432,7 @@ export const matrix = ({ title, rows, cols, rowName = "query", colName = "key", 
   );
   const rowHeads = rows.map((text) => h("th", { scope: "row" }, h("bdi", {}, text)));
   const colHeads = cols.map((text) => h("th", { scope: "col" }, h("bdi", {}, text)));
+  const extras = rows.map(() => h("td", { class: "attn-total" }));
   const rowTotals = rows.map(() => h("td", { class: "attn-total" }));
   const colTotals = cols.map(() => h("td", { class: "attn-total" }));
   const table = h(
@@ -436,30 +457,16 @@ export const matrix = ({ title, rows, cols, rowName = "query", colName = "key", 
       },
     },
     h("caption", {}, title),
-    h("thead", {}, h("tr", {}, h("td", {}), colHeads, sums ? h("th", { scope: "col", class: "attn-total" }, "row sum") : null)),
-    h("tbody", {}, rows.map((_, i) => h("tr", {}, rowHeads[i], cells[i], sums ? rowTotals[i] : null))),
+    h("thead", {}, h("tr", {}, h("td", {}), colHeads, extra ? h("th", { scope: "col", class: "attn-total" }, extra) : null, sums ? h("th", { scope: "col", class: "attn-total" }, "row sum") : null)),
+    h("tbody", {}, rows.map((_, i) => h("tr", {}, rowHeads[i], cells[i], extra ? extras[i] : null, sums ? rowTotals[i] : null))),
     sums ? h("tfoot", {}, h("tr", {}, h("th", { scope: "row", class: "attn-total" }, "sum"), colTotals, h("td", {}))) : null,
   );
 
-  const write = (cell, x, hiddenCell, wanted, name, base) => {
-    const wrong = wanted !== undefined && !same(x, wanted);
-    const text = number(x, digits);
-    const was = wrong ? number(wanted, digits) : "";
-    const key = `${text}|${was}|${hiddenCell}`;
-    if (cell.dataset.key !== key) {
-      cell.dataset.key = key;
-      cell.replaceChildren(
-        h("span", { class: "attn-value" }, wrong ? h("span", { class: "attn-mark", "aria-hidden": "true" }, "≠ ") : null, text),
-        ...(wrong ? [h("small", {}, h("span", { class: "attn-unseen" }, " instead of "), was)] : []),
-      );
-      if (name) cell.setAttribute("aria-label", `${name}: ${text}${hiddenCell ? ", hidden" : ""}${wrong ? `, right is ${was}` : ""}`);
-    }
-    cell.className = [base, wrong ? "attn-changed" : "", hiddenCell ? "attn-hidden" : ""].filter(Boolean).join(" ");
-  };
+  const write = (cell, x, hidden, wanted, name, base) => writeCell(cell, x, { digits, hidden, wanted, name, base });
 
   return {
     element: h("div", { class: "attn-matrix-box", tabindex: -1 }, table),
-    update: ({ numbers, hidden, right, row = null }) => {
+    update: ({ numbers, hidden, right, row = null, ...more }) => {
       const largest = Math.max(...numbers.flat().map((x) => (Number.isFinite(x) ? Math.abs(x) : 0)), 1e-300);
       numbers.forEach((line, i) =>
         line.forEach((x, j) => {
@@ -470,6 +477,7 @@ export const matrix = ({ title, rows, cols, rowName = "query", colName = "key", 
         }),
       );
       rowHeads.forEach((head, i) => head.parentElement.classList.toggle("attn-selected", i === row));
+      if (extra) extras.forEach((cell, i) => write(cell, more.extra[i], false, more.extraRight?.[i], "", "attn-total"));
       if (!sums) return;
       const total = (line) => line.reduce((sum, x) => sum + x, 0);
       const column = (table, j) => total(table.map((line) => line[j]));
@@ -556,4 +564,23 @@ export const bars = ({ title, count, unit = "", role = "key", width = 340, heigh
       });
     },
   };
+};
+
+// --- large numbers -----------------------------------------------------------------------------------------
+
+export const grouped = (x) => x.toLocaleString("en");
+
+// Three digits that count and a prefix: 8.59 GFLOP, 132 MiB, 41.3 µs. `step` is 1000 or 1024.
+const PREFIXES = { 1000: ["", "k", "M", "G", "T", "P", "E"], 1024: ["", "Ki", "Mi", "Gi", "Ti", "Pi"] };
+const SMALL = ["", "m", "µ", "n", "p"];
+
+export const withUnit = (x, unit, step = 1000) => {
+  const digits = (y) => grouped(Number(y.toPrecision(3)));
+  if (x === 0) return `0 ${unit}`;
+  let power = Math.floor(Math.log(x) / Math.log(step) + 1e-12);
+  // 999.6 is written 1,000: one prefix further up.
+  if (Number((x / step ** power).toPrecision(3)) >= step) power += 1;
+  const prefixes = power < 0 ? SMALL : PREFIXES[step];
+  const at = Math.min(Math.abs(power), prefixes.length - 1);
+  return `${digits(x / step ** (Math.sign(power) * at))} ${prefixes[at]}${unit}`;
 };
