@@ -127,15 +127,9 @@ def tiles(n_q, n_k, block_q, block_k, *, is_causal=False, causal_align=None):
     >>> tiles(8, 8, 2, 2, is_causal=True)
     Tiles(total=16, visited=10, masked=4)
     """
-    kinds = [
-        kind
-        for _, _, kind in tile_kinds(
-            n_q, n_k, block_q, block_k, is_causal, causal_align
-        )
-    ]
-    return Tiles(
-        len(kinds), len(kinds) - kinds.count("skipped"), kinds.count("masked")
-    )
+    visited = _visited(n_q, n_k, block_q, block_k, is_causal, causal_align)
+    total = len(blocks(n_q, block_q)) * len(blocks(n_k, block_k))
+    return Tiles(total, visited.tiles, visited.masked)
 
 
 def traffic(
@@ -442,8 +436,10 @@ def tile_kinds(n_q, n_k, block_q, block_k, is_causal=False, causal_align=None):
 
 
 class _Visited(NamedTuple):
-    """Sums over the visited tiles: their rows, columns and entries; the rows and columns met at all."""
+    """Sums over the visited tiles: how many, masked, rows, columns, entries; rows and columns met at all."""
 
+    tiles: int
+    masked: int
     rows: int
     cols: int
     area: int
@@ -451,18 +447,31 @@ class _Visited(NamedTuple):
     seen_cols: int
 
 
-def _visited(*sizes):
-    met = [
-        (rows, cols)
-        for rows, cols, kind in tile_kinds(*sizes)
-        if kind != "skipped"
-    ]
+def _visited(n_q, n_k, block_q, block_k, is_causal, causal_align):
+    """Row of tiles by row of tiles, without listing every tile: a long text has millions."""
+    block_q = whole_number(block_q, "block_q")
+    block_k = whole_number(block_k, "block_k")
+    offset = n_k
+    if is_causal:
+        offset = masks.check_align(causal_align, n_q, n_k, "causal_align")
+    per_row = []
+    for rows in blocks(n_q, block_q):
+        # Some query of these rows sees `some` keys, every one of them sees `all_see`.
+        some = min(max(rows.stop + offset, 0), n_k)
+        all_see = min(max(rows.start + 1 + offset, 0), n_k)
+        visited = -(-some // block_k)
+        whole = visited if all_see == n_k else all_see // block_k
+        per_row.append(
+            (_size(rows), visited, whole, min(visited * block_k, n_k))
+        )
     return _Visited(
-        sum(_size(rows) for rows, _ in met),
-        sum(_size(cols) for _, cols in met),
-        sum(_size(rows) * _size(cols) for rows, cols in met),
-        sum({rows.start: _size(rows) for rows, _ in met}.values()),
-        sum({cols.start: _size(cols) for _, cols in met}.values()),
+        sum(visited for _, visited, _, _ in per_row),
+        sum(visited - whole for _, visited, whole, _ in per_row),
+        sum(size * visited for size, visited, _, _ in per_row),
+        sum(cols for *_, cols in per_row),
+        sum(size * cols for size, *_, cols in per_row),
+        sum(size for size, visited, _, _ in per_row if visited),
+        max((cols for *_, cols in per_row), default=0),
     )
 
 
