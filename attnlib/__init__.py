@@ -23,6 +23,7 @@ from .masks import (
     to_additive,
     to_ignore,
 )
+from .tiled import flash_attention
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __all__ = [
     "combine_masks",
     "default_scale",
     "document_mask",
+    "flash_attention",
     "merge_heads",
     "padding_mask",
     "prefix_mask",
