@@ -133,9 +133,9 @@ def sdpa(
     if not return_lse:
         return output
     if lse is None:
-        options = _Options(scale, offset, BLOCK_Q, BLOCK_K)
-        inputs = (query, key, value[..., :0], attn_mask, options)
-        return output, _autograd_function().apply(*inputs)[1]
+        inputs = (query, key, value[..., :0], attn_mask)
+        options = _options(query, attn_mask, scale, offset)
+        return output, _autograd_function().apply(*inputs, options)[1]
     return output, torch.nn.functional.pad(lse, (n_blind, 0), value=-math.inf)
 
 
@@ -198,12 +198,7 @@ def fast_attention(
     scale, offset = _check(
         query, key, value, attn_mask, is_causal, causal_align, scale, enable_gqa
     )
-    options = _Options(
-        scale,
-        offset,
-        BLOCK_Q if block_q is None else whole_number(block_q, "block_q"),
-        BLOCK_K if block_k is None else whole_number(block_k, "block_k"),
-    )
+    options = _options(query, attn_mask, scale, offset, block_q, block_k)
     inputs = (query, key, value, attn_mask)
     if enable_gqa:
         inputs = _grouped(*inputs)
@@ -252,8 +247,9 @@ def _check(
 
 
 def _n_seen(offset, query, key):
-    """How many keys the last query of a causal mask sees; nobody sees those after them."""
-    return min(key.shape[-2], max(0, query.shape[-2] + offset))
+    """How many keys a causal mask shows to the last query; nobody sees those after them."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
+    return n_k if offset is None else min(n_k, max(0, n_q + offset))
 
 
 def _forget_unseen(query, key, value, attn_mask):
@@ -324,8 +320,76 @@ def _torch_attention(query, key, value, how, return_lse):
 class _Options(NamedTuple):
     scale: float
     offset: Any  # of the causal diagonal; None if not causal
+    unit: float  # stretches the scores: log2(e) to take 2^x of them, 1 to take e^x
     block_q: int
     block_k: int
+
+
+def _options(query, attn_mask, scale, offset, block_q=None, block_k=None):
+    """The settings of one call; sizes of tiles that were not asked for are chosen."""
+    # torch's 2^x takes 0.4 of the time of its e^x; an added mask could overflow when it is stretched.
+    stretch = query.dtype != torch.float64 and not _adds(attn_mask)
+    unit = 1 / math.log(2) if stretch else 1.0
+    n_q = max(1, query.shape[-2])
+    if block_q is None:
+        block_q = BLOCK_Q
+    if block_k is None:
+        # Few queries leave room for more keys, but the diagonal of a causal mask wastes half a wide tile.
+        wide = offset is None or n_q <= BLOCK_K
+        block_k = BLOCK_K * (max(1, BLOCK_Q // n_q) if wide else 1)
+    sizes = whole_number(block_q, "block_q"), whole_number(block_k, "block_k")
+    return _Options(scale, offset, unit, *sizes)
+
+
+def _adds(attn_mask):
+    return attn_mask is not None and attn_mask.dtype != torch.bool
+
+
+class _Head(NamedTuple):
+    """One head, ready for its tiles: in the statistics type, the queries scaled and stretched."""
+
+    query: Any
+    key: Any
+    value: Any  # bfloat16 where the processor multiplies that
+    mask: Any  # (Tq or 1, Tk), or None
+
+
+def _heads(query, key, value, attn_mask, options):
+    """``(place, head)`` one after the other; what is broadcast or shared is looked at again, not copied."""
+    xp = namespace(query=query)
+    dtype = value_dtype = statistics_dtype(xp, query.dtype)
+    if query.dtype == torch.bfloat16 and _multiplies_bfloat16(query.device):
+        value_dtype = torch.bfloat16
+    factor = options.scale * options.unit
+    n_k = _n_seen(options.offset, query, key)
+    lead = _lead(query, key, value)
+    for at in ndindex(*lead):
+        q, k, v = (_part(x, lead, at) for x in (query, key, value))
+        yield (
+            at,
+            _Head(
+                q.to(dtype) * factor,
+                k[:n_k].to(dtype).contiguous(),
+                v[:n_k].to(value_dtype).contiguous(),
+                None if attn_mask is None else _part(attn_mask, lead, at),
+            ),
+        )
+
+
+def _multiplies_bfloat16(device):
+    if device.type != "cpu":
+        return False
+    return torch.cpu.get_capabilities().get("avx512_bf16", False)
+
+
+def _lead(*tensors):
+    return broadcast_shapes(*(x.shape[:-2] for x in tensors))
+
+
+def _part(tensor, lead, at):
+    """The matrix that serves the head at this place: a view, so that adding to it adds to `tensor`."""
+    tensor = tensor if tensor.ndim > 1 else tensor[None]
+    return tensor.expand(*lead, *tensor.shape[-2:])[at]
 
 
 class _Tile(NamedTuple):
@@ -333,38 +397,37 @@ class _Tile(NamedTuple):
     keys: slice
     hidden: Any  # True where not visible, for the first len(hidden) rows; None if nothing is hidden
     bias: Any
-    seeing: Any  # which rows see something
+    seeing: Any  # which rows see something of a given mask
 
 
 def _tiles(head, options):
     """The tiles of one head, each without the rows at its top and bottom that see nothing of it."""
     n_q, n_k = len(head.query), len(head.key)
     for top in range(0, n_q, options.block_q):
+        rows = slice(top, min(top + options.block_q, n_q))
         for left in range(0, n_k, options.block_k):
-            rows = slice(top, min(top + options.block_q, n_q))
             keys = slice(left, min(left + options.block_k, n_k))
             if head.mask is not None:
                 tile = _masked_tile(head.mask, rows, keys, head.query.dtype)
             elif options.offset is not None:
                 tile = _causal_tile(rows, keys, options.offset, head.query)
             else:
-                tile = _Tile(rows, keys, None, None, True)
+                tile = _Tile(rows, keys, None, None, None)
             if tile is not None:
                 yield tile
 
 
 def _causal_tile(rows, keys, offset, like):
-    """Row i sees keys up to i + offset: only rows at the top of the tile have something hidden."""
+    """Row i sees keys up to i + offset, so only rows at the top of the tile have something hidden."""
     first = max(rows.start, keys.start - offset)
     if first >= rows.stop:
         return None
-    n_cut = min(rows.stop, keys.stop - 1 - offset) - first
-    hidden = None
+    hidden, n_cut = None, min(rows.stop, keys.stop - 1 - offset) - first
     if n_cut > 0:
         shape = (n_cut, keys.stop - keys.start)
         hidden = torch.ones(shape, dtype=torch.bool, device=like.device)
         hidden = hidden.triu(first + offset - keys.start + 1)
-    return _Tile(slice(first, rows.stop), keys, hidden, None, True)
+    return _Tile(slice(first, rows.stop), keys, hidden, None, None)
 
 
 def _masked_tile(mask, rows, keys, dtype):
@@ -387,82 +450,23 @@ def _masked_tile(mask, rows, keys, dtype):
 
 
 def _in_mask(rows, mask):
-    """The rows of a mask whose query axis may be 1."""
+    """The same rows of a mask, whose query axis may be 1."""
     return rows if len(mask) > 1 else slice(0, 1)
 
 
-class _Head(NamedTuple):
-    """One head, ready for its tiles: queries scaled, all in the statistics type (values perhaps bfloat16)."""
-
-    query: Any
-    key: Any
-    value: Any
-    mask: Any  # (Tq or 1, Tk), or None
-    unit: float  # scores are multiplied by it: log2(e) where 2^x is taken, 1 where e^x is
-
-
-def _heads(query, key, value, attn_mask, options):
-    """``(place, head)`` one after the other; what is broadcast or shared is looked at again, not copied."""
+def _buffer(query, key, options):
+    """Room for one tile; every tile is written over the one before."""
+    n_q, n_k = query.shape[-2], key.shape[-2]
     dtype = statistics_dtype(namespace(query=query), query.dtype)
-    # torch's 2^x is 2.5 times as fast as its e^x. An added mask might overflow when it is stretched.
-    added = attn_mask is not None and attn_mask.dtype != torch.bool
-    unit = 1 / math.log(2) if dtype == torch.float32 and not added else 1.0
-    value_dtype = dtype
-    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        if torch.cpu.get_capabilities().get("avx512_bf16"):
-            value_dtype = torch.bfloat16
-    lead = _lead(query, key, value)
-    n_k = (
-        key.shape[-2]
-        if options.offset is None
-        else _n_seen(options.offset, query, key)
-    )
-    for at in ndindex(*lead):
-        yield (
-            at,
-            _Head(
-                _part(query, lead, at).to(dtype) * (options.scale * unit),
-                _part(key, lead, at)[:n_k].to(dtype).contiguous(),
-                _part(value, lead, at)[:n_k].to(value_dtype).contiguous(),
-                None if attn_mask is None else _part(attn_mask, lead, at),
-                unit,
-            ),
-        )
-
-
-def _lead(*tensors):
-    return broadcast_shapes(*(x.shape[:-2] for x in tensors))
-
-
-def _part(tensor, lead, at):
-    """The matrix that serves the head at this place: a view, so that adding to it adds to `tensor`."""
-    tensor = tensor if tensor.ndim > 1 else tensor[None]
-    return tensor.expand(*lead, *tensor.shape[-2:])[at]
-
-
-def _small_scores(head):
-    """Whether a bound, |q . k| <= |q| |k|, proves that the softmax needs no maximum (see SMALL_SCORE)."""
-    if (
-        head.unit == 1.0
-        and head.mask is not None
-        and head.mask.dtype != torch.bool
-    ):
-        return False
-    if 0 in (len(head.query), len(head.key)):
-        return True
-    norm = torch.linalg.vector_norm
-    score = norm(head.query, dim=1).amax() * norm(head.key, dim=1).amax()
-    total = norm(head.value, dtype=head.key.dtype) * len(head.key)
-    fits = total * 2**SMALL_SCORE * 2 < torch.finfo(head.key.dtype).max
-    return bool((score <= SMALL_SCORE) & fits)  # False for NaN
+    size = min(options.block_q, n_q) * min(options.block_k, n_k)
+    return torch.empty(size, dtype=dtype, device=query.device)
 
 
 def _scores(head, tile, buffer):
-    """Scaled scores of one tile with -inf where hidden, in the buffer."""
+    """Scaled scores of one tile, −∞ where hidden, in the buffer."""
     q, k = head.query[tile.rows], head.key[tile.keys]
-    scores = torch.mm(
-        q, k.T, out=buffer[: len(q) * len(k)].view(len(q), len(k))
-    )
+    scores = buffer[: len(q) * len(k)].view(len(q), len(k))
+    torch.mm(q, k.T, out=scores)
     if tile.bias is not None:
         scores.add_(tile.bias)
     if tile.hidden is not None:
@@ -470,126 +474,111 @@ def _scores(head, tile, buffer):
     return scores
 
 
-def _power_(scores, unit):
-    return scores.exp_() if unit == 1.0 else scores.exp2_()
+def _power_(scores, options):
+    return scores.exp_() if options.unit == 1.0 else scores.exp2_()
 
 
-def _buffer(query, key, options):
-    size = min(options.block_q, query.shape[-2]) * min(
-        options.block_k, key.shape[-2]
-    )
-    dtype = statistics_dtype(namespace(query=query), query.dtype)
-    return torch.empty(size, dtype=dtype, device=query.device)
+def _small_scores(head):
+    """Whether |q · k| <= |q| |k| proves that the softmax needs no maximum; see :data:`SMALL_SCORE`."""
+    if _adds(head.mask) or 0 in (len(head.query), len(head.key)):
+        return False
+    norm, dtype = torch.linalg.vector_norm, head.key.dtype
+    score = norm(head.query, dim=1).amax() * norm(head.key, dim=1).amax()
+    largest = norm(head.value, dtype=dtype) * len(head.key) * 2**SMALL_SCORE
+    # Compared this way round, NaN is not small.
+    return bool((score <= SMALL_SCORE) & (largest < torch.finfo(dtype).max))
 
 
 def _forward(query, key, value, attn_mask, options):
     """Output and lse; and for the way back row_max (0 in an empty row) and row_sum (1 in an empty row)."""
-    lead, n_q, buffer = (
-        _lead(query, key, value),
-        query.shape[-2],
-        _buffer(query, key, options),
-    )
+    lead, n_q = _lead(query, key, value), query.shape[-2]
+    buffer = _buffer(query, key, options)
     output = query.new_zeros((*lead, n_q, value.shape[-1]))
-    lse = buffer.new_full((*lead, n_q), -math.inf)
     row_max, row_sum = buffer.new_zeros((2, *lead, n_q, 1))
-    for at, head in _heads(query, key, value, attn_mask, options):
-        o = (
-            output[at]
-            if output.dtype == lse.dtype
-            else torch.zeros_like(output[at], dtype=lse.dtype)
-        )
-        seen = _forward_head(head, options, buffer, o, row_max[at], row_sum[at])
-        row_max[at].masked_fill_(~seen, 0.0)
-        row_sum[at].masked_fill_(~seen, 1.0)
-        output[at].copy_(o.div_(row_sum[at]).masked_fill_(~seen, 0.0))
-        found = row_max[at] / head.unit + row_sum[at].log()
-        lse[at].copy_(found.masked_fill_(~seen, -math.inf)[:, 0])
-    return output, lse, row_max, row_sum
-
-
-def _forward_head(head, options, buffer, o, row_max, row_sum):
-    """Fill in the state of every row, (m, l, o) of :mod:`attnlib.online`; which rows see something."""
+    # Which rows see something: the mask says so, never the numbers.
     seen = torch.zeros_like(row_max, dtype=torch.bool)
-    bounded = _small_scores(
-        head
-    )  # then m = 0 will do, and no tile needs rescaling
+    if attn_mask is None and key.shape[-2]:
+        seen[..., max(0, -(options.offset or 0)) :, :] = True
+    for at, head in _heads(query, key, value, attn_mask, options):
+        o = output[at].to(buffer.dtype)
+        state = (row_max[at], row_sum[at], o)
+        _forward_head(head, options, buffer, state, seen[at])
+        output[at].copy_(o.div_(row_sum[at]))
+    lse = row_max / options.unit + row_sum.log()
+    if not seen.all():
+        output.masked_fill_(~seen, 0.0)
+        lse.masked_fill_(~seen, -math.inf)
+        row_max.masked_fill_(~seen, 0.0)
+        row_sum.masked_fill_(~seen, 1.0)
+    return output, lse.squeeze(-1), row_max, row_sum
+
+
+def _forward_head(head, options, buffer, state, seen):
+    """Fill in the state (m, ℓ, o) of every row, as :mod:`attnlib.online` does, tile by tile."""
+    row_max, row_sum, o = state
+    # Where the bound holds, m = 0 does for every row, and nothing is ever rescaled.
+    bounded = _small_scores(head)
     if not bounded:
         row_max.fill_(-math.inf)
     for tile in _tiles(head, options):
         rows, scores = tile.rows, _scores(head, tile, buffer)
-        seen[rows] |= tile.seeing
+        if tile.seeing is not None:
+            seen[rows] |= tile.seeing
         if not bounded:
             new_max = torch.maximum(row_max[rows], scores.amax(1, keepdim=True))
-            shift = new_max.masked_fill(
-                ~seen[rows], 0.0
-            )  # exp(-inf - 0), not exp(-inf + inf)
-            kept = _power_(row_max[rows] - shift, head.unit)
+            # A row that has seen nothing yet needs exp(-inf - 0), not exp(-inf + inf).
+            shift = new_max.masked_fill(~seen[rows], 0.0)
+            kept = _power_(row_max[rows] - shift, options)
             row_sum[rows] *= kept
             o[rows] *= kept
             row_max[rows] = new_max
             scores.sub_(shift)
-        weights = _power_(scores, head.unit)
+        weights = _power_(scores, options)
         row_sum[rows] += weights.sum(1, keepdim=True)
         value = head.value[tile.keys]
         if value.dtype == weights.dtype:
             o[rows].addmm_(weights, value)
         else:
             o[rows] += weights.to(value.dtype) @ value
-    return seen
 
 
 def _backward(saved, grad_output, grad_lse, options, mask_too):
     """Gradients of queries, keys, values and, if `mask_too`, of the mask: the tiles once more."""
     query, key, value, attn_mask, output, row_max, row_sum = saved
-    lead, buffers = (
-        _lead(query, key, value),
-        [_buffer(query, key, options) for _ in range(2)],
-    )
-    dtype = buffers[0].dtype
+    lead, dtype = _lead(query, key, value), row_max.dtype
+    buffers = [_buffer(query, key, options) for _ in range(2)]
     given = (query, key, value) + ((attn_mask,) if mask_too else ())
-    grads = [
-        torch.zeros_like(x, dtype=dtype, memory_format=torch.contiguous_format)
-        for x in given
-    ]
+    grads = [query.new_zeros(x.shape, dtype=dtype) for x in given]
     for at, head in _heads(query, key, value, attn_mask, options):
-        # P = exp(S - m) / l: the division is cheaper on dO and D than on every tile.
         grad = grad_output[at].to(dtype)
         delta = (grad * output[at]).sum(1, keepdim=True)
         if grad_lse is not None:
             delta -= grad_lse[at][:, None]
-        grad, delta = grad / row_sum[at], delta / row_sum[at]
+        # P = exp(S - m) / ℓ: dividing dO and D by ℓ is cheaper than dividing every tile.
+        above = (grad / row_sum[at], delta / row_sum[at], row_max[at])
         parts = [_part(x, lead, at) for x in grads]
-        _backward_head(head, options, buffers, grad, delta, row_max[at], *parts)
+        _backward_head(head, options, buffers, above, *parts)
     return [grad.to(x.dtype) for grad, x in zip(grads, given, strict=True)]
 
 
 def _backward_head(
-    head,
-    options,
-    buffers,
-    grad,
-    delta,
-    row_max,
-    d_query,
-    d_key,
-    d_value,
-    d_mask=None,
+    head, options, buffers, above, d_query, d_key, d_value, d_mask=None
 ):
+    """Add one head's gradients, tile by tile; what is shared or broadcast is added to again."""
+    grad, delta, row_max = above
     value = head.value.to(grad.dtype)
     for tile in _tiles(head, options):
         rows, keys = tile.rows, tile.keys
-        weights = _power_(
-            _scores(head, tile, buffers[0]).sub_(row_max[rows]), head.unit
-        )
+        scores = _scores(head, tile, buffers[0]).sub_(row_max[rows])
+        weights = _power_(scores, options)
         d_value[keys].addmm_(weights.T, grad[rows])
-        d_scores = torch.mm(
-            grad[rows],
-            value[keys].T,
-            out=buffers[1][: weights.numel()].view(weights.shape),
-        )
+        d_scores = buffers[1][: weights.numel()].view(weights.shape)
+        torch.mm(grad[rows], value[keys].T, out=d_scores)
         d_scores.sub_(delta[rows]).mul_(weights)
         d_query[rows].addmm_(d_scores, head.key[keys], alpha=options.scale)
-        d_key[keys].addmm_(d_scores.T, head.query[rows], alpha=1 / head.unit)
+        # The head's queries carry scale and unit already.
+        back = 1 / options.unit
+        d_key[keys].addmm_(d_scores.T, head.query[rows], alpha=back)
         if d_mask is not None:
             part = d_mask[_in_mask(rows, d_mask), keys]
             part += d_scores.sum_to_size(part.shape)
@@ -612,11 +601,11 @@ def _autograd_function():
         @staticmethod
         @torch.autograd.function.once_differentiable
         def backward(ctx, grad_output, grad_lse):
-            output, mask_too = ctx.saved_tensors[4], ctx.needs_input_grad[3]
+            saved, mask_too = ctx.saved_tensors, ctx.needs_input_grad[3]
             if grad_output is None:
-                grad_output = torch.zeros_like(output)
+                grad_output = torch.zeros_like(saved[4])
             grads = _backward(
-                ctx.saved_tensors, grad_output, grad_lse, ctx.options, mask_too
+                saved, grad_output, grad_lse, ctx.options, mask_too
             )
             return *grads, *([None] if mask_too else [None, None])
 

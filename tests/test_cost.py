@@ -1,5 +1,6 @@
 """What attention costs: known numbers, and formulas that equal what a run against a small memory counts."""
 
+import itertools
 import math
 
 import numpy as np
@@ -192,8 +193,11 @@ def test_unknown_words_name_the_known_ones():
     ):
         with pytest.raises(ShapeError, match="^block_q is .*, wanted a whole number of at least 1"):
             call()
-    with pytest.raises(ShapeError, match="^block_k is 0"):
-        tiles(4, 4, 2, 0)
+    for call in (tiles, tile_kinds):
+        with pytest.raises(ShapeError, match="^block_k is 0"):
+            call(4, 4, 2, 0)
+        with pytest.raises(ShapeError, match="^block_q is 0"):
+            call(4, 4, 0, 2)
 
 
 # --- formulas against runs --------------------------------------------------------------------------------
@@ -345,6 +349,31 @@ def test_tile_kinds_are_those_of_a_run(size, how):
     for rows, cols, kind in got:
         tile = mask[rows, cols]
         assert kind == ("whole" if tile.all() else "masked" if tile.any() else "skipped")
+
+
+@pytest.mark.parametrize("n_q", range(8))
+def test_counts_of_tiles_in_every_small_size(n_q):
+    """What the formulas add up row by row, against a list of all tiles."""
+    for n_k, block_q, block_k in itertools.product(range(8), (1, 2, 3, 9), (1, 2, 3, 9)):
+        for how in CAUSAL:
+            listed = tile_kinds(n_q, n_k, block_q, block_k, *how.values())
+            kinds = [kind for _, _, kind in listed]
+            met = [(r.stop - r.start, c.stop - c.start) for r, c, kind in listed if kind != "skipped"]
+            assert tiles(n_q, n_k, block_q, block_k, **how) == (len(kinds), len(met), kinds.count("masked"))
+            got = executed_flops("flash2", n_q, n_k, 1, 0, block_q=block_q, block_k=block_k, **how)
+            assert got == 2 * sum(rows * cols for rows, cols in met)
+            seen_rows = sum(
+                {r.start: r.stop - r.start for r, _, kind in listed if kind != "skipped"}.values()
+            )
+            loads = traffic("flash2", n_q, n_k, 1, 1, block_q=block_q, block_k=block_k, **how).loads
+            assert loads == seen_rows + 2 * sum(cols for _, cols in met)
+
+
+def test_a_long_text_takes_no_list_of_its_tiles():
+    n = 2**18
+    got = tiles(n, n, 64, 64, is_causal=True)
+    per_side = n // 64
+    assert got == Tiles(per_side**2, per_side * (per_side + 1) // 2, per_side)
 
 
 # --- the fast memory --------------------------------------------------------------------------------------
