@@ -268,6 +268,7 @@ def flash_attention_backward(
         ("output", output, shape),
         ("grad_output", grad_output, shape),
         ("lse", lse, shape[:-1]),
+        ("grad_lse", lse if grad_lse is None else grad_lse, shape[:-1]),
     ):
         if tuple(array.shape) != wanted:
             raise ShapeError(

@@ -490,7 +490,7 @@ def _small_scores(head):
 
 
 def _forward(query, key, value, attn_mask, options):
-    """Output and lse; and for the way back row_max (0 in an empty row) and row_sum (1 in an empty row)."""
+    """Output and lse; for the way back row_max, row_sum (0 and 1 in an empty row), and which rows see."""
     lead, n_q = _lead(query, key, value), query.shape[-2]
     buffer = _buffer(query, key, options)
     output = query.new_zeros((*lead, n_q, value.shape[-1]))
@@ -510,7 +510,7 @@ def _forward(query, key, value, attn_mask, options):
         lse.masked_fill_(~seen, -math.inf)
         row_max.masked_fill_(~seen, 0.0)
         row_sum.masked_fill_(~seen, 1.0)
-    return output, lse.squeeze(-1), row_max, row_sum
+    return output, lse.squeeze(-1), row_max, row_sum, seen
 
 
 def _forward_head(head, options, buffer, state, seen):
@@ -544,16 +544,17 @@ def _forward_head(head, options, buffer, state, seen):
 
 def _backward(saved, grad_output, grad_lse, options, mask_too):
     """Gradients of queries, keys, values and, if `mask_too`, of the mask: the tiles once more."""
-    query, key, value, attn_mask, output, row_max, row_sum = saved
+    query, key, value, attn_mask, output, row_max, row_sum, seen = saved
     lead, dtype = _lead(query, key, value), row_max.dtype
     buffers = [_buffer(query, key, options) for _ in range(2)]
     given = (query, key, value) + ((attn_mask,) if mask_too else ())
     grads = [query.new_zeros(x.shape, dtype=dtype) for x in given]
     for at, head in _heads(query, key, value, attn_mask, options):
-        grad = grad_output[at].to(dtype)
+        # Whatever the loss makes of an empty row's 0 and -inf, NaN included, it moves nothing.
+        grad = grad_output[at].to(dtype).where(seen[at], 0.0)
         delta = (grad * output[at]).sum(1, keepdim=True)
         if grad_lse is not None:
-            delta -= grad_lse[at][:, None]
+            delta -= grad_lse[at][:, None].where(seen[at], 0.0)
         # P = exp(S - m) / ℓ: dividing dO and D by ℓ is cheaper than dividing every tile.
         above = (grad / row_sum[at], delta / row_sum[at], row_max[at])
         parts = [_part(x, lead, at) for x in grads]

@@ -238,7 +238,9 @@ def test_the_same_arguments_with_the_same_defaults():
     own = {name: tiles.pop(name) for name in ("block_q", "block_k", "return_lse")}
     assert list(plain.items()) == list(tiles.items())
     assert {p.kind for p in own.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    assert [p.default for p in own.values()] == [128, 128, False]
     backward = inspect.signature(flash_attention_backward).parameters
+    assert [backward[name].default for name in ("block_q", "block_k")] == [128, 128]
     assert set(plain) | {"block_q", "block_k"} == set(backward) - {"output", "lse", "grad_output", "grad_lse"}
 
 
@@ -1205,3 +1207,10 @@ def test_the_set_whose_sizes_all_differ(lib):
     query, key, value = all_sizes_differ()
     got = flash(3, 2)(*(lib.array(a) for a in (query, key, value)))
     close(got, plain_attention(query, key, value)[0])
+
+
+def test_a_gradient_of_lse_of_another_shape_is_refused():
+    query, key, value = random_qkv(1, (2,), 3, 4, 5, 6)
+    output, lse = flash_attention(query, key, value, return_lse=True)
+    with pytest.raises(ShapeError, match=r"grad_lse has shape \(3,\), wanted \(2, 3\)"):
+        flash_attention_backward(query, key, value, output, lse, output, grad_lse=lse[0])
