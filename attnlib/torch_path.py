@@ -239,6 +239,7 @@ def _check(
     )
     q, k, v, scale = core.check_inputs(q, k, v, scale, enable_gqa)
     core.check_mask(q, k, mask, is_causal, causal_align)
+    core.scores(q[..., :0, :], k[..., :0, :])  # compares the widths
     if not is_causal:
         return scale, None
     return scale, masks.check_align(

@@ -31,14 +31,15 @@ HEADS, WIDTH, SEED, BLOCK = 8, 64, 0, 128
 SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 REPEATS = {512: 15, 1024: 11, 2048: 7, 4096: 5, 8192: 3, 16384: 2}
 CAUSAL_SIZES = (512, 2048, 8192)
-# What plain attention holds at its highest, in score matrices of float32; measured, see "memory".
-PLAIN_MATRICES, PLAIN_LIMIT = 5, 12 * 2**30
+# What the plain ones hold at their highest, in score matrices of float32; measured, see "memory".
+MATRICES, MATRIX_LIMIT = {"formula": 2, "plain": 5}, 12 * 2**30
 SHORT = 4096  # the slow ones are left out above this many tokens where they would only repeat themselves
 MEMORY_SIZES = {
     "sdpa": SIZES,
     "fast": SIZES,
     "tiles": SIZES[:-1],
     "tiles_numpy": SIZES[1:4],
+    "formula": SIZES,
     "plain": SIZES,
 }
 FAULT_SIZES = (2048, 4096)
@@ -68,11 +69,21 @@ def tiles_numpy(q, k, v, causal):
     return torch.from_numpy(tiles(q, k, v, causal))
 
 
+def formula(q, k, v, causal):
+    """The plain formula in the fewest lines of torch."""
+    scores = (q / WIDTH**0.5) @ k.mT
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores.masked_fill_(hidden, -math.inf)
+    return torch.softmax(scores, -1) @ v
+
+
 def plain(q, k, v, causal):
+    """attnlib's plain attention, written to be read: every step is a matrix of its own."""
     return attnlib.attention(q, k, v, is_causal=causal)
 
 
-METHODS = {f.__name__: f for f in (sdpa, fast, tiles, tiles_numpy, plain)}
+METHODS = {f.__name__: f for f in (sdpa, fast, tiles, tiles_numpy, formula, plain)}
 
 
 def inputs(tokens, dtype):
@@ -80,16 +91,22 @@ def inputs(tokens, dtype):
     return [torch.randn(1, HEADS, tokens, WIDTH).to(dtype) for _ in range(3)]
 
 
-def why_not(method, tokens, dtype, causal=False):
+def too_large(method, tokens):
     """The reason not to run this, or None."""
-    if method == "plain" and (need := PLAIN_MATRICES * HEADS * tokens**2 * 4) > PLAIN_LIMIT:
-        return f"scores need {need / 2**30:.1f} GiB, the limit is {PLAIN_LIMIT / 2**30:.0f} GiB"
+    need = MATRICES.get(method, 0) * HEADS * tokens**2 * 4
+    if need > MATRIX_LIMIT:
+        return f"scores need {need / 2**30:.0f} GiB, the limit is {MATRIX_LIMIT / 2**30:.0f} GiB"
+    return None
+
+
+def why_not(method, tokens, dtype, causal):
+    """The reason not to time this, or None."""
     if method == "tiles_numpy" and dtype == torch.bfloat16:
         return "NumPy has no bfloat16"
-    known = causal or dtype == torch.bfloat16 or method == "tiles_numpy"
-    if method in ("plain", "tiles_numpy") and known and tokens > SHORT:
-        return f"left out above {SHORT} tokens to keep the run short"
-    return None
+    slow = method in ("plain", "tiles_numpy") or method == "formula" and (causal or dtype == torch.bfloat16)
+    if (reason := too_large(method, tokens)) is None and slow and tokens > SHORT:
+        reason = f"left out above {SHORT} tokens to keep the run short"
+    return reason
 
 
 # --- time ------------------------------------------------------------------------------------------------
@@ -104,11 +121,11 @@ def cpu_seconds(call, *args):
 def gemm_gflops(dtype):
     """The best rate of a matrix product of 1024 x 1024 and larger: nothing built from products beats it."""
     best = 0.0
-    for n in (1024, 1536, 2048):
+    for n in (1024, 2048):
         a, b = torch.randn(2, n, n).to(dtype)
         out = torch.empty_like(a)
         torch.mm(a, b, out=out)
-        seconds = min(cpu_seconds(lambda a=a, b=b, out=out: torch.mm(a, b, out=out)) for _ in range(7))
+        seconds = min(cpu_seconds(lambda a=a, b=b, out=out: torch.mm(a, b, out=out)) for _ in range(5))
         best = max(best, 2 * n**3 / seconds / 1e9)
     return best
 
@@ -241,16 +258,15 @@ def measure(quick=False):
                 rows += time_rows(tokens, dtype, causal, 2 if quick else REPEATS[tokens])
                 print(*(summary(row) for row in rows[-len(METHODS) :]), sep="\n", file=sys.stderr)
     memory = []
-    for method in METHODS:
-        for tokens in MEMORY_SIZES[method] if not quick else (512,) if method in ("fast", "plain") else ():
-            row = {"method": method, "tokens": tokens, "dtype": "float32", "causal": False}
-            reason = why_not(method, tokens, torch.float32)
-            memory.append(row | ({"reason": reason} if reason else probe("memory", method, tokens)))
-    faults = [
-        {"tokens": tokens, "allocator": allocator, **probe("faults", "plain", tokens, environment=extra)}
-        for tokens in ((512,) if quick else FAULT_SIZES)
-        for allocator, extra in (("default", {}), ("kept", KEPT))
-    ]
+    for method, tokens in [("fast", 512)] if quick else [(m, n) for m in METHODS for n in MEMORY_SIZES[m]]:
+        row = {"method": method, "tokens": tokens, "dtype": "float32", "causal": False}
+        reason = too_large(method, tokens)
+        memory.append(row | ({"reason": reason} if reason else probe("memory", method, tokens)))
+    faults = []
+    for method, tokens in [("formula", 512)] if quick else [(m, n) for m in MATRICES for n in FAULT_SIZES]:
+        for allocator, environment in (("default", {}), ("kept", KEPT)):
+            row = {"method": method, "tokens": tokens, "allocator": allocator}
+            faults.append(row | probe("faults", method, tokens, environment=environment))
     for kind in kinds:  # once more: the machine may have been busy at the start
         name = str(kind).removeprefix("torch.")
         peaks[name] = max(peaks[name], gemm_gflops(kind))
@@ -273,7 +289,7 @@ def measure(quick=False):
             "seed": SEED,
             "warm_up": 1,
             "tiles_block": BLOCK,
-            "plain_limit_bytes": PLAIN_LIMIT,
+            "plain_limit_bytes": MATRIX_LIMIT,
         },
         "rows": rows,
         "memory": memory,
