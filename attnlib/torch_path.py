@@ -98,8 +98,8 @@ def sdpa(
     Notes
     -----
     What torch does otherwise is converted: keys nobody sees and queries that see nothing become 0 first,
-    the lowest number of a type in a mask becomes −∞, a negative scale goes into the query, empty rows are
-    opened for torch and zeroed after it. Grouped heads are repeated. ``bottom_right`` with more keys than
+    the lowest number of a type in a mask becomes −∞, a negative scale goes into the query, and whatever the
+    loss makes of an empty row moves nothing. Grouped heads are repeated. ``bottom_right`` with more keys than
     queries makes torch build the mask on a CPU. torch returns its lse on a CPU only, without gradient and
     with d_v = d_h; elsewhere our tiles compute it.
     """
@@ -283,15 +283,11 @@ def _grouped(query, key, value, attn_mask):
 
 
 def _torch_mask(attn_mask, dtype):
-    """The mask as torch reads it, each empty row opened, and which rows see something (None: all)."""
+    """The mask as torch reads it, and which rows see something."""
     mask = attn_mask if attn_mask.ndim > 1 else attn_mask[None]
     dtype = statistics_dtype(namespace(mask=mask), dtype)
     allowed, bias = masks.read_mask(mask, mask.shape, dtype)
     seeing = allowed.any(-1, keepdim=True)
-    if seeing.all():
-        seeing = None
-    else:
-        allowed = allowed | ~seeing  # torch's gradients of an empty row are NaN
     if bias is not None:
         allowed = torch.where(allowed, bias, -math.inf)
     return allowed, seeing
