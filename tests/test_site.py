@@ -2,6 +2,7 @@
 
 import doctest
 import os
+import re
 from pathlib import Path
 
 import check_site
@@ -57,6 +58,14 @@ def test_no_page_beside_the_contents(pages):
 
 def test_contents_and_neighbours(pages):
     assert check_site.contents_faults(pages, NAMES) == []
+
+
+def test_B23_a_chapter_carries_the_number_of_its_file(pages):
+    numbered = {name: re.search(r"book/(\d+)_", name) for name in pages}
+    for name, number in numbered.items():
+        if number and int(number[1]):
+            heading = re.search(r'<h1><span class="section-number">(\d+)\.', pages[name])
+            assert heading and int(heading[1]) == int(number[1]), name
 
 
 def test_links_and_anchors(pages):
