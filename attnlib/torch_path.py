@@ -127,7 +127,8 @@ def sdpa(
         if offset > 0:
             how["attn_mask"] = causal_lower_right(q.shape[-2], n_k)
     output, lse = _torch_attention(q, k, v, how, return_lse)
-    output = torch.nn.functional.pad(output, (0, 0, n_blind, 0))
+    if n_blind:  # even a padding of nothing would copy
+        output = torch.nn.functional.pad(output, (0, 0, n_blind, 0))
     if seeing is not None:
         output = torch.where(seeing, output, 0.0)
     if not return_lse:

@@ -3,6 +3,9 @@
 import os
 import shutil
 
+# Triton looks once, when it is imported: its kernels then run on the CPU, in its interpreter.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 import pytest
 import torch
 from oracle import LIBRARIES

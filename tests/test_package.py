@@ -40,6 +40,10 @@ FLOORS = {
     "tiled_mistakes": 4,
     "tiled_checks": 4,
     "torch_path": 5,
+    "backends": 5,
+    "bench": 5,
+    "kernels": 5,
+    "_triton": 5,
     "show": 6,
     "widgets": 7,
 }

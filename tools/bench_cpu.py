@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import attnlib  # noqa: E402
-from attnlib import tiled, torch_path  # noqa: E402
+from attnlib import bench, tiled, torch_path  # noqa: E402
 
 OUT = Path(__file__).parents[1] / "book" / "data" / "cpu" / "attention.json"
 HEADS, WIDTH, SEED, BLOCK = 8, 64, 0, 128
@@ -119,15 +119,7 @@ def cpu_seconds(call, *args):
 
 
 def gemm_gflops(dtype):
-    """The best rate of a matrix product of 1024 x 1024 and larger: nothing built from products beats it."""
-    best = 0.0
-    for n in (1024, 2048):
-        a, b = torch.randn(2, n, n).to(dtype)
-        out = torch.empty_like(a)
-        torch.mm(a, b, out=out)
-        seconds = min(cpu_seconds(lambda a=a, b=b, out=out: torch.mm(a, b, out=out)) for _ in range(5))
-        best = max(best, 2 * n**3 / seconds / 1e9)
-    return best
+    return bench.measured_peak(dtype) / 1e9
 
 
 def time_rows(tokens, dtype, causal, repeats):
@@ -304,15 +296,6 @@ def summary(row):
     return f"{head}: {row['ratio']:.3f} ({row['ratio_low']:.3f} to {row['ratio_high']:.3f})"
 
 
-def rounded(tree):
-    """Four significant digits: the file should not look more exact than the clock."""
-    if isinstance(tree, dict):
-        return {key: rounded(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [rounded(value) for value in tree]
-    return float(f"{tree:.4g}") if isinstance(tree, float) else tree
-
-
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes only, to see that it works")
@@ -325,10 +308,9 @@ def main(arguments=None):
         found = globals()[f"_probe_{what}"](method, int(tokens), getattr(torch, dtype))
         print(json.dumps(found))
         return
-    result = rounded(measure(options.quick))
+    result = bench.rounded(measure(options.quick))
     refuse_impossible(result)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    bench.write_json(options.out, result)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ the first settings stands in its place.
 
 from ._backward_strip import backward_strip
 from ._base import NAMES, module, plain_script
+from ._gpu_explorer import gpu_explorer
 from ._heads import heads
 from ._mask_painter import mask_painter
 from ._mixing import mixing
@@ -22,6 +23,7 @@ from ._tile_replay import tile_replay
 __all__ = [
     "NAMES",
     "backward_strip",
+    "gpu_explorer",
     "heads",
     "mask_painter",
     "mixing",

@@ -21,6 +21,7 @@ NAMES = (
     "backward_strip",
     "tile_replay",
     "roofline",
+    "gpu_explorer",
 )
 IMPORT = re.compile(
     r"^import\s*\{[^}]*\}\s*from\s*\"\./(\w+)\.js\";\n", re.M | re.S

@@ -254,7 +254,8 @@ const alike = (a, b) => {
 //   build(api)    returns { element, update(state) }; update returns { sentence, result }
 // `api.set(changes)` merges into the state, redraws within a frame, and tells Python.
 //   flexible      true if a foreign state may have other sizes than the first one
-export const frame = ({ model, el }, { name, title, initial, accept, build, flexible = false }) => {
+//   given         names of what only the page can give: a link neither carries nor may bring it
+export const frame = ({ model, el }, { name, title, initial, accept, build, flexible = false, given = [] }) => {
   let state = structuredClone(initial);
   let notice = "";
   const foreign = model.get("state");
@@ -272,7 +273,11 @@ export const frame = ({ model, el }, { name, title, initial, accept, build, flex
     if (!flexible && !alike(clean, start)) throw new Error("another size");
     return clean;
   };
-  const linked = stateFromLink(name, acceptLike);
+  const linked = stateFromLink(name, (x) => {
+    const clean = acceptLike(x);
+    if (given.some((key) => Object.hasOwn(x, key))) throw new Error("not for a link");
+    return clean;
+  });
   if (linked.state) state = linked.state;
   if (linked.bad) notice = "The link's settings could not be used; this is the default.";
 
@@ -309,7 +314,7 @@ export const frame = ({ model, el }, { name, title, initial, accept, build, flex
     redraw();
   });
   const copy = button("Copy link", async () => {
-    const link = linkWith(name, state);
+    const link = linkWith(name, Object.fromEntries(Object.entries(state).filter(([key]) => !given.includes(key))));
     try {
       await navigator.clipboard.writeText(link);
       remark.textContent = "Link copied.";
