@@ -196,10 +196,9 @@ def flash2_forward(
         query, key, block_q, block_k, is_causal, causal_align
     )
     output, lse = np.empty((len(query), value.shape[-1])), np.empty(len(query))
-    for rows, row_of_tiles in _grouped(tiles, 0):
+    for rows, visited in _visits(tiles, 0):
         state = online.start(_lengths(rows), value.shape[-1], like=query)
         _keep_state(memory, state)
-        visited = [cols for _, cols, kind in row_of_tiles if kind != "skipped"]
         if visited:
             memory.load(Q=query[rows])
         for cols in visited:
@@ -253,10 +252,7 @@ def flash1_forward(
     output = np.zeros((n_q, d_v))
     row_max, row_sum = np.full(n_q, -math.inf), np.zeros(n_q)
     memory.stores += output.size + row_max.size + row_sum.size
-    for cols, column_of_tiles in _grouped(tiles, 1):
-        visited = [
-            rows for rows, _, kind in column_of_tiles if kind != "skipped"
-        ]
+    for cols, visited in _visits(tiles, 1):
         if visited:
             memory.load(K=key[cols], V=value[cols])
         for rows in visited:
@@ -430,8 +426,7 @@ def two_pass_backward(
         memory.load(Q=query[rows], dO=grad_output[rows])
         memory.load(lse=lse[rows], D=delta[rows])
 
-    for rows, row_of_tiles in _grouped(tiles, 0):
-        visited = [cols for _, cols, kind in row_of_tiles if kind != "skipped"]
+    for rows, visited in _visits(tiles, 0):
         if visited:
             load_row(rows)
         memory.keep(dQ=grads[0][rows])
@@ -444,10 +439,7 @@ def two_pass_backward(
             memory.drop("K", "V", "P", "dS")
         memory.store("dQ", grads[0][rows])
         memory.drop("dQ", *(["Q", "dO", "lse", "D"] if visited else []))
-    for cols, column_of_tiles in _grouped(tiles, 1):
-        visited = [
-            rows for rows, _, kind in column_of_tiles if kind != "skipped"
-        ]
+    for cols, visited in _visits(tiles, 1):
         if visited:
             memory.load(K=key[cols], V=value[cols])
         memory.keep(dK=grads[1][cols], dV=grads[2][cols])
@@ -478,12 +470,14 @@ def _tiles(query, key, block_q, block_k, is_causal=False, causal_align=None):
     return tiles, masks.check_align(causal_align, n_q, n_k, "causal_align")
 
 
-def _grouped(tiles, axis):
-    """Tiles by their rows (axis 0) or columns (axis 1), in order."""
-    groups = {}
+def _visits(tiles, outer):
+    """Each row of tiles (outer 0) or column (outer 1), with the columns or rows of its visited tiles."""
+    visits = {}
     for tile in tiles:
-        groups.setdefault(tile[axis].start, (tile[axis], []))[1].append(tile)
-    return groups.values()
+        group = visits.setdefault(tile[outer].start, (tile[outer], []))
+        if tile[2] != "skipped":
+            group[1].append(tile[1 - outer])
+    return visits.values()
 
 
 def _lengths(piece):
@@ -545,10 +539,7 @@ def _one_pass(memory, query, key, value, load_row, how):
     tiles, offset = _tiles(query, key, **how)
     grads = tuple(np.zeros(a.shape) for a in (query, key, value))
     memory.stores += grads[0].size  # dQ starts at 0 there
-    for cols, column_of_tiles in _grouped(tiles, 1):
-        visited = [
-            rows for rows, _, kind in column_of_tiles if kind != "skipped"
-        ]
+    for cols, visited in _visits(tiles, 1):
         if visited:
             memory.load(K=key[cols], V=value[cols])
         memory.keep(dK=grads[1][cols], dV=grads[2][cols])

@@ -258,9 +258,8 @@ def _forget_unseen(query, key, value, attn_mask):
     """Zeros for what the mask shows to nobody, if it holds what a weight of 0 might not remove."""
     xp = namespace(query=query)
     dtype = statistics_dtype(xp, query.dtype)
-    limit = (
-        torch.finfo(dtype).max ** 0.25
-    )  # NaN is not below it, and no product of two overflows
+    # NaN is not below it, and no product of two overflows.
+    limit = torch.finfo(dtype).max ** 0.25
     norms = (
         torch.linalg.vector_norm(x.detach(), dtype=dtype)
         for x in (query, key, value)

@@ -205,16 +205,8 @@ def _probe_faults(method, tokens, dtype):
 
 
 def machine():
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = models[0].split(":")[1].strip() if models else model
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "l2_bytes": torch.cpu.get_capabilities().get("l2_cache_size"),
-    }
+    found = bench.machine("cpu")
+    return {"cpu": found["name"], "cores": found["cores"], "l2_bytes": found["l2_bytes"]}
 
 
 def refuse_impossible(result):
