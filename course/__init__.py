@@ -1,0 +1,1 @@
+"""The course made of this book: assignments, and a grader that is itself tested. Run ``python -m course``."""

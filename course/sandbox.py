@@ -1,0 +1,339 @@
+"""Student code runs here and nowhere else: bubblewrap, with nothing of the course mounted, no network, and limits.
+
+Inside there are a Python, its packages (attnlib cut down to what draws and checks), an empty home folder of a few MB
+that vanishes, and one socket to the grader. If bubblewrap is missing or does not isolate, nothing runs:
+:class:`SandboxError` says what to install.
+"""
+
+import functools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from . import wire
+
+HERE = Path(__file__).resolve().parent
+ATTNLIB = HERE.parent / "attnlib"
+# What a notebook needs to draw and to check; nothing that computes attention.
+REDUCED = ("errors.py", "palette.py", "examples.py", "clues.py", "show")
+HIDDEN = ("attnlib", "torch", "triton", "jax", "tensorflow", "nbgrader", "course", "array_api_compat")
+INSTALL = (
+    "The sandbox needs Linux and bubblewrap 0.8 or newer. On Debian and Ubuntu: apt-get install bubblewrap; on Fedora: dnf install "
+    "bubblewrap. Where unprivileged user namespaces are switched off, grade as root or allow them (see the instructor's guide)."
+)
+
+
+class SandboxError(Exception):
+    """The sandbox cannot be used here, so nothing is graded."""
+
+
+class Ended(Exception):
+    """The sandboxed process ended before it answered; the text says why, in words for the student."""
+
+
+class Limits(NamedTuple):
+    """What one student's code may use. Seconds are of the clock, sizes in MB (2^20 bytes)."""
+
+    seconds: float = 60.0
+    cell_seconds: float = 20.0
+    call_seconds: float = 10.0
+    memory_mb: int = 2048
+    processes: int = 48
+    file_mb: int = 16
+    disk_mb: int = 48
+
+
+class Sandbox:
+    """One run of student code, as a context manager: ``send`` and ``receive`` talk to it.
+
+    Parameters
+    ----------
+    limits : Limits
+    packages : sequence of str
+        Packages beyond NumPy and matplotlib that the assignment uses, such as ``["torch", "triton"]``.
+    """
+
+    def __init__(self, limits=None, packages=()):
+        self.limits = limits or Limits()
+        self.packages = tuple(packages)
+        self.reason = None
+
+    def __enter__(self):
+        check()
+        ours, theirs = socket.socketpair()
+        command = _command(theirs.fileno(), self.limits, self.packages)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            cwd="/",
+        )
+        theirs.close()
+        self._socket, self._stream = ours, ours.makefile("rwb")
+        self._tail = b""
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._listen, self._watch)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self.kill()
+        for thread in self._threads:
+            thread.join()
+        self._process.stderr.close()
+        # What was not sent to a dead process is of no use to anybody.
+        try:
+            self._stream.close()
+        except OSError:
+            pass
+        self._socket.close()
+
+    def send(self, value):
+        """Hand over a value; :class:`Ended` if nobody is there to take it."""
+        try:
+            self._socket.settimeout(self.limits.seconds)
+            wire.send(self._stream, value)
+        except OSError:
+            raise Ended(self._why()) from None
+
+    def receive(self, seconds=None):
+        """The next value from inside.
+
+        Raises
+        ------
+        Ended
+            If the process ended, took longer than `seconds`, or sent something that is no value.
+        """
+        try:
+            self._socket.settimeout(seconds)
+            value = wire.receive(self._stream)
+        except TimeoutError:
+            self.stop(f"it took longer than {seconds:.0f} s")
+            raise Ended(self._why()) from None
+        except ConnectionError:
+            raise Ended(self._why()) from None
+        except (wire.WireError, OSError) as error:
+            self.stop(f"its answer could not be read ({error})")
+            raise Ended(self._why()) from None
+        if value is None:
+            raise Ended(self._why())
+        return value
+
+    def stop(self, reason):
+        """End the process and everything it started; the first reason given stays."""
+        self.reason = self.reason or reason
+        self.kill()
+
+    def kill(self):
+        """End every process inside: the first process of a PID namespace takes all others with it."""
+        if self._process.poll() is None:
+            # Killed from the inside out, so that bwrap collects its child and leaves no zombie.
+            for child in children(self._process.pid):
+                _signal(os.kill, child)
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                _signal(os.killpg, self._process.pid)
+        self._process.wait()
+
+    def _why(self):
+        if self.reason:
+            return self.reason
+        try:
+            status = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            return "it closed its connection to the grader"
+        if status in (137, -9, 128 + signal.SIGXCPU, 128 + signal.SIGXFSZ):
+            return "it was ended by the system: too much memory, time or disk"
+        text = self._tail.decode(errors="replace").strip().splitlines()
+        if status == 1 and text and text[-1].startswith("bwrap:"):
+            raise SandboxError(f"{text[-1]}\n{INSTALL}")
+        return f"it ended the Python process (exit status {status})"
+
+    def _listen(self):
+        # Keeps the last words for error messages; the rest is read and dropped, so that no pipe fills up.
+        while chunk := self._process.stderr.read1(65536):
+            self._tail = (self._tail + chunk)[-2000:]
+
+    def _watch(self):
+        """The limits that the kernel does not keep for a whole family of processes: time, memory, number."""
+        limits = self.limits
+        while not self._over.wait(0.1):
+            if self._process.poll() is not None:
+                return
+            if time.monotonic() - self._began > limits.seconds:
+                return self.stop(f"all its cells together took longer than {limits.seconds:.0f} s")
+            count, memory = family(self._process.pid)
+            if count > limits.processes + 4:
+                return self.stop(f"it started more than {limits.processes} processes and threads")
+            if memory > limits.memory_mb * 2**20:
+                return self.stop(f"it used more than {limits.memory_mb} MB of memory")
+
+
+def _signal(kill, number):
+    try:
+        kill(number, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _processes():
+    """``(pid, parent, threads)`` of every process of the machine."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                fields = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended meanwhile
+            yield int(entry.name), int(fields[1]), int(fields[17])
+
+
+def children(pid):
+    return [child for child, parent, _ in _processes() if parent == pid]
+
+
+def family(pid):
+    """How many threads the descendants of `pid` have, and the bytes of memory that are theirs alone."""
+    parents, threads = {}, {}
+    for member, parent, count in _processes():
+        parents[member], threads[member] = parent, count
+    members, grew = {pid}, True
+    while grew:
+        more = {child for child, parent in parents.items() if parent in members} - members
+        members |= more
+        grew = bool(more)
+    members.discard(pid)
+    memory = 0
+    for member in members:
+        try:
+            numbers = Path(f"/proc/{member}/statm").read_text().split()
+        except OSError:
+            continue
+        memory += (int(numbers[1]) - int(numbers[2])) * os.sysconf("SC_PAGE_SIZE")
+    return sum(threads.get(member, 0) for member in members), memory
+
+
+@functools.cache
+def check():
+    """Refuse to go on unless bubblewrap is there and isolates; tried once per process."""
+    if not shutil.which("bwrap"):
+        raise SandboxError(f"bubblewrap (the program bwrap) is not installed.\n{INSTALL}")
+    command = _command(None, Limits(), ())
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SandboxError(f"bubblewrap does not start: {error}\n{INSTALL}") from None
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        words = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise SandboxError(f"bubblewrap does not work here: {words}\n{INSTALL}") from None
+    leaks = [name for name, there in found.items() if there]
+    if leaks:
+        raise SandboxError(f"the sandbox does not isolate: {', '.join(leaks)}\n{INSTALL}")
+
+
+def _command(descriptor, limits, packages):
+    """The bwrap command line; with `descriptor` None, the trial that reports what it can reach."""
+    as_root = os.geteuid() == 0
+    # As root no user namespace: the kernel counts processes per user, and never root's.
+    user = 200_000 + int.from_bytes(os.urandom(3), "big") % 300_000 if as_root else -1
+    plan = {
+        "descriptor": descriptor,
+        "user": user,
+        "limits": limits._asdict(),
+        # Named only in the trial: inside, a process can read its own command line.
+        "must_not_exist": [str(HERE), str(HERE.parent / "tests"), str(Path.home()), "/etc/shadow"]
+        if descriptor is None
+        else [],
+    }
+    python, home = _python()
+    command = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    if not as_root:
+        command += ["--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
+    command += ["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
+    # Folders that bwrap makes for mount points are closed to other users; these are not.
+    for folder in ("/opt", "/opt/lib", "/opt/lib/attnlib", "/opt/grader", "/home"):
+        command += ["--perms", "0755", "--dir", folder]
+    command += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        folder = Path("/", name)
+        if folder.is_symlink():
+            command += ["--symlink", os.readlink(folder), str(folder)]
+        elif folder.is_dir():
+            command += ["--ro-bind", str(folder), str(folder)]
+    command += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    if home:
+        command += ["--ro-bind", home, "/opt/python"]
+    site = Path(sysconfig.get_path("purelib"))
+    command += ["--ro-bind", str(site), "/opt/site"]
+    for name in HIDDEN:
+        if name not in packages and (site / name).is_dir():
+            command += ["--tmpfs", f"/opt/site/{name}", "--remount-ro", f"/opt/site/{name}"]
+    for name in REDUCED:
+        command += ["--ro-bind", str(ATTNLIB / name), f"/opt/lib/attnlib/{name}"]
+    command += ["--ro-bind", str(HERE / "sandboxed.py"), "/opt/lib/attnlib/__init__.py"]
+    for name in ("launch.py", "worker.py", "wire.py", "kernel.py"):
+        command += ["--ro-bind", str(HERE / name), f"/opt/grader/{name}"]
+    if fonts := _font_list():
+        command += ["--ro-bind", str(fonts), f"/opt/grader/{fonts.name}"]
+    command += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+    size = str(limits.disk_mb * 2**20)
+    for folder in ("/dev/shm", "/tmp", "/home/student"):
+        command += ["--perms", "1777", "--size", size, "--tmpfs", folder]
+    environment = {
+        "HOME": "/home/student",
+        "USER": "student",
+        "LOGNAME": "student",
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "TMPDIR": "/tmp",
+        "MPLBACKEND": "agg",
+        "MPLCONFIGDIR": "/home/student/.config/matplotlib",
+        "IPYTHONDIR": "/home/student/.ipython",
+        "JUPYTER_PLATFORM_DIRS": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+    for name, value in environment.items():
+        command += ["--setenv", name, value]
+    command += ["--remount-ro", "/", "--chdir", "/home/student", "--"]
+    return [*command, python, "-I", "-B", "/opt/grader/launch.py", json.dumps(plan)]
+
+
+def _python():
+    """The interpreter's path inside, and the folder to mount for it (None if /usr has it)."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if sys.base_prefix == "/usr":
+        return f"/usr/bin/{name}", None
+    return f"/opt/python/bin/{name}", sys.base_prefix
+
+
+@functools.cache
+def _font_list():
+    """matplotlib's list of fonts, made once: each sandbox would otherwise search for fonts for seconds."""
+    folder = Path(tempfile.gettempdir()) / f"attention-book-fonts-{os.getuid()}-{os.getpid()}"
+    folder.mkdir(mode=0o755, exist_ok=True)
+    environment = os.environ | {"MPLCONFIGDIR": str(folder), "MPLBACKEND": "agg"}
+    code = "import matplotlib.font_manager"
+    subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=120)
+    lists = sorted(folder.glob("fontlist-*.json"))
+    return lists[0] if lists else None

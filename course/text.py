@@ -1,0 +1,329 @@
+"""One text per assignment, and the notebooks made from it: for students, for nbgrader, for instructors.
+
+The same text gives the same bytes. Solutions stand only in the text and in the solved notebook; hidden cases only in
+the text, from where the grader reads them: neither is ever in a notebook that a student or nbgrader gets.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib
+import json
+import math
+import re
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import jupytext
+import nbformat
+import numpy as np
+
+FOLDER = Path(__file__).resolve().parent / "assignments"
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+KINDS = ("setup", "answer", "check", "hidden", "written", "rubric", "choice")
+LETTERS = "abcdefgh"
+PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
+FROM_ATTNLIB = "core cost counter examples heads masks mistakes online tiled tiled_mistakes".split()
+
+
+class TextError(Exception):
+    """An assignment's text breaks a rule; the message gives the file, the cell and the rule."""
+
+
+class Cell(NamedTuple):
+    """One cell of an assignment: `kind` is one of :data:`KINDS`, "given" or "text".
+
+    "setup" cells define names for placeholders and hidden cases; they are in no notebook.
+    """
+
+    kind: str
+    id: str
+    source: str
+    points: int = 0
+    answers: tuple = ()
+
+
+class Assignment(NamedTuple):
+    """An assignment as its text describes it, placeholders computed."""
+
+    name: str
+    title: str
+    minutes: int
+    about: str
+    uses: tuple
+    seconds: float
+    memory_mb: int
+    cells: tuple
+
+    @property
+    def properties(self):
+        """Points of what is graded by the grader: property → points."""
+        return {cell.id: cell.points for cell in self.cells if cell.kind in ("check", "choice")}
+
+    @property
+    def written(self):
+        """Points of what is marked by hand: question → points."""
+        return {cell.id: cell.points for cell in self.cells if cell.kind == "written"}
+
+    def of_kind(self, kind):
+        return [cell for cell in self.cells if cell.kind == kind]
+
+
+def names():
+    """The assignments, in order."""
+    return sorted(path.name.removesuffix(".myst.md") for path in FOLDER.glob("*.myst.md"))
+
+
+@functools.cache
+def load(name):
+    """Read and check one assignment's text."""
+    path = FOLDER / f"{name}.myst.md"
+    if not path.exists():
+        raise TextError(f"there is no assignment {name!r}; there are {', '.join(names())}")
+    notebook = jupytext.reads(path.read_text(encoding="utf-8"), fmt="md:myst")
+    about = notebook.metadata.get("course", {})
+    for key in ("title", "minutes", "about"):
+        if key not in about:
+            raise TextError(f"{path.name}: the front matter has no course: {key}")
+    cells, space = [], dict(namespace())
+    for number, cell in enumerate(notebook.cells, 1):
+        cells.append(_read_cell(cell, f"{path.name}, cell {number}", space))
+    _check(path.name, cells)
+    return Assignment(
+        name,
+        about["title"],
+        about["minutes"],
+        about["about"],
+        tuple(about.get("uses", ())),
+        float(about.get("seconds", 60)),
+        int(about.get("memory_mb", 2048)),
+        tuple(cells),
+    )
+
+
+def _read_cell(cell, where, space):
+    def fill_in(source):
+        return fill(source, where, space)
+
+    kinds = [kind for kind in KINDS if kind in cell.metadata]
+    if len(kinds) > 1:
+        raise TextError(f"{where} is both {kinds[0]} and {kinds[1]}")
+    if not kinds:
+        return Cell("given" if cell.cell_type == "code" else "text", "", fill_in(cell.source))
+    (kind,) = kinds
+    if kind == "setup":
+        exec(compile(cell.source, where, "exec"), space)  # the course's own text
+        return Cell("setup", "", cell.source)
+    identity, points = str(cell.metadata[kind]), int(cell.metadata.get("points", 0))
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", identity):
+        raise TextError(f"{where}: {identity!r} is no name: small letters, digits and _")
+    if (kind in ("check", "written", "choice")) != (points > 0):
+        raise TextError(f"{where}: a {kind} cell {'needs' if points <= 0 else 'has no'} points")
+    if (cell.cell_type == "code") != (kind in ("answer", "check", "hidden")):
+        raise TextError(f"{where}: a {kind} cell cannot be {cell.cell_type}")
+    answers = ()
+    if kind == "choice":
+        answers = tuple(
+            (fill_in(str(text)), fill_in(why) if why else None) for text, why in cell.metadata["answers"]
+        )
+        if sum(why is None for _, why in answers) != 1:
+            raise TextError(f"{where}: {identity} needs exactly one right answer (null)")
+        if len({text for text, _ in answers}) != len(answers):
+            raise TextError(f"{where}: {identity} offers the same answer twice: {[text for text, _ in answers]}")
+    if kind == "answer" and (cell.source.count(BEGIN) != cell.source.count(END) or BEGIN not in cell.source):
+        raise TextError(f"{where}: {identity} needs {BEGIN} and {END}")
+    if kind != "answer" and BEGIN in cell.source:
+        raise TextError(f"{where}: a solution outside an answer cell")
+    source = cell.source if kind in ("hidden", "answer") else fill_in(cell.source)
+    return Cell(kind, identity, source, points, answers)
+
+
+def _check(name, cells):
+    for kinds in (("answer", "choice"), ("check", "choice"), ("written",), ("rubric",)):
+        found = [cell.id for cell in cells if cell.kind in kinds]
+        twice = sorted({identity for identity in found if found.count(identity) > 1})
+        if twice:
+            raise TextError(f"{name}: more than one {kinds[0]} cell is called {', '.join(twice)}")
+    ids = {kind: {cell.id for cell in cells if cell.kind == kind} for kind in KINDS}
+    if missing := ids["check"] ^ ids["hidden"]:
+        raise TextError(f"{name}: a check without hidden cases, or the other way round: {', '.join(sorted(missing))}")
+    if missing := ids["written"] ^ ids["rubric"]:
+        raise TextError(f"{name}: a question without a rubric, or the other way round: {', '.join(sorted(missing))}")
+
+
+# --- numbers computed when a notebook is made ------------------------------------------------------------------
+
+
+def fill(source, where, space):
+    """Put the value of each ``{{ expression }}`` in its place; names are those of the setup cells before it."""
+
+    def value(match):
+        try:
+            return str(eval(match[1].strip(), dict(namespace())))  # the course's own text
+        except Exception as error:
+            raise TextError(f"{where}: {{{{{match[1]}}}}}: {type(error).__name__}: {error}") from None
+
+    return PLACEHOLDER.sub(value, source)
+
+
+@functools.cache
+def namespace():
+    """What placeholders and hidden cases may use."""
+    import attnlib
+
+    space = {name: importlib.import_module(f"attnlib.{name}") for name in FROM_ATTNLIB}
+    everything = space["mistakes"].MISTAKES | space["tiled_mistakes"].MISTAKES
+    space |= {"attnlib": attnlib, "np": np, "math": math, "r": rounded}
+    space["wrong"] = lambda name: everything[name].numbers()[1]
+    space["right"] = lambda name: everything[name].numbers()[0]
+    return space
+
+
+def rounded(x, digits=4):
+    """A number or an array as a literal: rounded, no -0.0."""
+    values = np.round(np.asarray(x, dtype=np.float64), digits) + 0.0
+    return repr(values.tolist()).replace("-inf", "-np.inf").replace("inf", "np.inf").replace("np.np.", "np.").replace(
+        "nan", "np.nan"
+    )
+
+
+# --- notebooks -------------------------------------------------------------------------------------------------
+
+
+def student_notebook(assignment):
+    """What a student gets, and what nbgrader releases: no solution, no hidden case, no output."""
+    return _notebook(assignment, solved=False)
+
+
+def solved_notebook(assignment):
+    """For instructors: solutions, model answers, rubrics and hidden cases."""
+    return _notebook(assignment, solved=True)
+
+
+def released(assignment):
+    """The student notebook's bytes."""
+    return dump(student_notebook(assignment))
+
+
+def dump(notebook):
+    nbformat.validate(notebook)
+    return nbformat.writes(notebook, version=4) + "\n"
+
+
+def stub(source):
+    """An answer cell without its solutions: functions raise, names are None."""
+
+    def replace(match):
+        indent, body = match[1], textwrap.dedent(match[2])
+        if indent:
+            return f"{indent}raise NotImplementedError({_before(source, match.start())!r})"
+        targets = [
+            name.id
+            for statement in ast.parse(body).body
+            if isinstance(statement, (ast.Assign, ast.AnnAssign))
+            for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
+            for name in ast.walk(target)
+            if isinstance(name, ast.Name)
+        ]
+        return "\n".join(f"{name} = None" for name in targets)
+
+    region = re.compile(rf"^([ \t]*){re.escape(BEGIN)}[^\n]*\n(.*?)^[ \t]*{re.escape(END)}[^\n]*$", re.M | re.S)
+    return region.sub(replace, source)
+
+
+def _before(source, position):
+    """What an unfinished function says: its own name."""
+    functions = re.findall(r"^[ \t]*def (\w+)", source[:position], re.M)
+    return f"{functions[-1] if functions else 'this part'} is not written yet"
+
+
+def solution(source):
+    """An answer cell with its solutions, without the markers."""
+    return "\n".join(line for line in source.split("\n") if line.strip() not in (BEGIN, END))
+
+
+def _notebook(assignment, solved):
+    notebook = nbformat.v4.new_notebook()
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
+    count = 0
+    for cell in assignment.cells:
+        for cell_type, source, metadata in _shown(cell, count, solved):
+            digest = hashlib.sha256(f"{count}:{cell_type}:{source}".encode()).hexdigest()
+            make = nbformat.v4.new_code_cell if cell_type == "code" else nbformat.v4.new_markdown_cell
+            made = make(source, id=f"c{count:03d}-{digest[:8]}", metadata=metadata)
+            notebook.cells.append(made)
+            count += 1
+    return notebook
+
+
+def _shown(cell, count, solved):
+    """The notebook cells, ``(type, source, metadata)``, that stand for one cell of the text."""
+    if cell.kind == "text":
+        yield "markdown", cell.source, _locked(f"text-{count:03d}", cell.source, "markdown")
+    elif cell.kind == "given":
+        yield "code", cell.source, _locked(f"given-{count:03d}", cell.source, "code")
+    elif cell.kind == "answer":
+        yield "code", (solution if solved else stub)(cell.source), _meta(f"answer-{cell.id}", solution=True)
+    elif cell.kind == "check":
+        yield "code", cell.source, _locked(cell.id, cell.source, "code", cell.points)
+    elif cell.kind == "written":
+        source = cell.source if solved else "*Your answer here.*"
+        yield "markdown", source, _meta(cell.id, solution=True, points=cell.points)
+    elif cell.kind == "choice":
+        options = "\n".join(f"- **{letter})** {text}" for letter, (text, _) in zip(LETTERS, cell.answers, strict=False))
+        statement = f"{cell.source}\n\n{options}"
+        yield "markdown", statement, _locked(f"text-{count:03d}", statement, "markdown")
+        letters = LETTERS[: len(cell.answers)]
+        offered = ", ".join(f'"{letter}"' for letter in letters[:-1]) + f' or "{letters[-1]}"'
+        value = f'"{right_letter(cell)}"' if solved else "None"
+        yield "code", f"{cell.id} = {value}  # {offered}", _meta(f"answer-{cell.id}", solution=True)
+        check = (
+            f"assert {cell.id} in {tuple(letters)!r}, (\n"
+            f'    f"{cell.id} is {{{cell.id}!r}}, wanted the letter of your answer between quotes"\n)'
+        )
+        yield "code", check, _locked(cell.id, check, "code", cell.points)
+    elif solved and cell.kind == "rubric":
+        yield "markdown", f"**Rubric** ({cell.id})\n\n{cell.source}", {}
+    elif solved and cell.kind == "hidden":
+        fence = f"Hidden cases of `{cell.id}`, run by the grader outside the student's process:\n\n"
+        yield "markdown", f"{fence}```python\n{cell.source}\n```", {}
+
+
+def right_letter(cell):
+    return LETTERS[[why is None for _, why in cell.answers].index(True)]
+
+
+def _meta(identity, *, locked=False, solution=False, points=None):
+    grading = {
+        "grade": points is not None,
+        "grade_id": identity,
+        "locked": locked,
+        "schema_version": 3,
+        "solution": solution,
+        "task": False,
+    }
+    if points is not None:
+        grading["points"] = points
+    return {"nbgrader": grading}
+
+
+def _locked(identity, source, cell_type, points=None):
+    metadata = _meta(identity, locked=True, points=points)
+    return metadata | {"deletable": False, "editable": False}
+
+
+def write(folder, name):
+    """Write the student and the solved notebook of one assignment; returns both paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    assignment, paths = load(name), []
+    for notebook, suffix in ((student_notebook(assignment), ""), (solved_notebook(assignment), "_solved")):
+        path = folder / f"{name}{suffix}.ipynb"
+        path.write_text(dump(notebook), encoding="utf-8", newline="\n")
+        paths.append(path)
+    return paths
+
+
+def as_json(notebook):
+    return json.loads(nbformat.writes(notebook, version=4))
