@@ -16,6 +16,9 @@ lab: .venv/for-everything
 	$(BIN)/jupyter trust book/*.ipynb
 	$(BIN)/jupyter lab book
 
+course: .venv/for-course
+	$(BIN)/python -m course demo
+
 bake: .venv/for-everything
 	$(BIN)/python tools/bake.py
 
@@ -30,8 +33,12 @@ clean:
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-book.txt
 	@touch $@
 
-.venv/for-everything: .venv/bin/python requirements.txt requirements-book.txt constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt
-	@touch $@ .venv/for-book
+.venv/for-course: .venv/bin/python course/requirements.txt constraints.txt pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r course/requirements.txt
+	@touch $@
 
-.PHONY: book test lab bake clean
+.venv/for-everything: .venv/bin/python requirements.txt requirements-book.txt course/requirements.txt constraints.txt pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt -r course/requirements.txt
+	@touch $@ .venv/for-book .venv/for-course
+
+.PHONY: book test lab course bake clean

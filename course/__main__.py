@@ -1,12 +1,14 @@
 """The course's commands: ``python -m course --help``."""
 
 import argparse
+import datetime
 import sys
 from pathlib import Path
 
-from . import planting, text, verdict
-from .sandbox import SandboxError
+from . import CourseError, matrix, text
+from .sandbox import check
 
+BOOK_DATA = Path(__file__).resolve().parents[1] / "book" / "data" / "course"
 BUILT = Path(__file__).resolve().parents[1] / "_build" / "course"
 
 
@@ -17,61 +19,172 @@ def build(options):
             print(f"{path.name}: {path.stat().st_size / 1024:.0f} KB")
 
 
-def tried(name, only=None, secret="try"):
-    """Yield ``(submission, lost, wanted, verdict)`` for one assignment's submissions made on purpose."""
-    assignment = text.load(name)
-    mistakes, variants = planting.planted(name)
-    rows = [("solved", set(), {}, True), ("untouched", set(assignment.properties), {}, False)]
-    rows += [(one.name, set(one.loses), one.answers, True) for one in (*mistakes, *variants)]
-    for label, wanted, answers, solved in rows:
-        if only and label not in only:
-            continue
-        notebook = planting.submission(assignment, answers, solved=solved)
-        found = verdict.grade(assignment, verdict.student_cells(notebook), secret)
-        yield label, found.lost, wanted, found
-
-
 def try_out(options):
     """Hand in every submission made on purpose, and say whether each loses exactly what it should."""
     wrong = 0
     for name in options.names or text.names():
         assignment = text.load(name)
-        total = sum(assignment.properties.values())
-        by_hand = sum(assignment.written.values())
+        total, by_hand = sum(assignment.properties.values()), sum(assignment.written.values())
         print(f"{name}: {len(assignment.properties)} properties, {total} points, and {by_hand} by hand")
-        for label, lost, wanted, found in tried(name, options.only):
-            right = lost == wanted
+        for row in matrix.rows(name):
+            if options.only and row.name not in options.only:
+                continue
+            found = matrix.judge(name, row, "try")
+            right = found.lost == row.loses
             wrong += not right
-            print(f"  {'ok   ' if right else 'WRONG'} {label}: {found.points}/{total}, {found.seconds:.2f} s")
-            if not right:
-                for kept in sorted(wanted - lost):
-                    print(f"        keeps {kept}, which it should lose")
-                for gone in sorted(lost - wanted):
-                    mark = found.marks[gone]
-                    print(f"        loses {gone}: {mark.reason} ({mark.detail})")
+            print(f"  {'ok   ' if right else 'WRONG'} {row.name}: {found.points}/{total}, {found.seconds:.2f} s")
             if not right or options.verbose:
-                for problem in found.problems:
-                    print(f"        {problem}")
+                for line in _differences(row, found):
+                    print(f"        {line}")
     if wrong:
         sys.exit(f"{wrong} submissions were not graded as they should be")
+
+
+def _differences(row, found):
+    for kept in sorted(row.loses - found.lost):
+        yield f"keeps {kept}, which it should lose"
+    for gone in sorted(found.lost - row.loses):
+        yield f"loses {gone}: {found.marks[gone].reason} ({found.marks[gone].detail})"
+    yield from found.problems
+
+
+def record(options):
+    """Run the whole kill matrix and write what the book's page shows."""
+    tables = [matrix.table(name, "record") for name in text.names()]
+    options.to.parent.mkdir(parents=True, exist_ok=True)
+    options.to.write_text(matrix.dump(tables), encoding="utf-8", newline="\n")
+    wrong = [row["name"] for table in tables for row in table["submissions"] if not row["as_wanted"]]
+    print(f"{sum(len(table['submissions']) for table in tables)} submissions, in {options.to}")
+    if wrong:
+        sys.exit(f"not as they should be: {', '.join(wrong)}")
+
+
+def new(options):
+    """Make a class folder and release assignments into it."""
+    from . import grading
+
+    grading.new_class(options.folder, options.names)
+    print(f"{options.folder} is ready; student notebooks are in its folder release/")
+
+
+def due(options):
+    """Set when an assignment is due, in UTC: 2027-02-01T22:00."""
+    from . import demo
+
+    demo.set_due(options.folder, options.name, datetime.datetime.fromisoformat(options.when))
+
+
+def collect(options):
+    """Take in a zip file from a learning management system."""
+    from . import lms
+
+    for report in lms.collect(options.zip, options.folder, options.name, anonymous=options.anonymous):
+        print(report)
+
+
+def grade(options):
+    """Grade what was handed in and is not graded yet, in the sandbox."""
+    from . import grading
+
+    shard = tuple(map(int, options.shard.split("/"))) if options.shard else None
+    records = grading.grade_class(
+        options.folder,
+        options.name,
+        only=options.student,
+        again=options.again,
+        jobs=options.jobs,
+        shard=shard,
+    )
+    bad = [record["student"] for record in records if record["status"] == "failed"]
+    if bad:
+        sys.exit(f"{len(bad)} without a mark: {', '.join(bad)}")
+
+
+def feedback(options):
+    """Write feedback pages."""
+    from . import grading
+
+    print(f"{len(grading.feedback(options.folder, options.name, options.student))} pages in feedback/")
+
+
+def grades(options):
+    """Write the marks as CSV."""
+    from . import export
+
+    print(export.write(options.folder, options.name, options.to))
+
+
+def marking(options):
+    """Open nbgrader's page for marking by hand, on this machine only."""
+    import os
+    import subprocess
+
+    # A broken settings file must stop it, not be skipped.
+    environment = os.environ | {"TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR": "1"}
+    command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
+    command += ["--ServerApp.default_url=/formgrader", "--ServerApp.jpserver_extensions={'nbgrader.server_extensions.formgrader': True}"]
+    raise SystemExit(subprocess.run(command, cwd=options.folder, env=environment).returncode)
+
+
+def demonstrate(options):
+    """Show the whole cycle on a class of three."""
+    from . import demo
+
+    demo.show(name=options.name)
+
+
+def sandboxed(options):
+    """Say whether the sandbox works here."""
+    check()
+    print("the sandbox works: student code sees nothing of this machine but Python, and no network")
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m course", description="Assignments, and their graders.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("build", help=build.__doc__)
-    command.add_argument("names", nargs="*", metavar="NAME")
-    command.add_argument("--into", type=Path, default=BUILT / "notebooks")
-    command.set_defaults(run=build)
-    command = commands.add_parser("try", help=try_out.__doc__)
-    command.add_argument("names", nargs="*", metavar="NAME")
-    command.add_argument("--only", action="append", metavar="SUBMISSION")
-    command.add_argument("--verbose", action="store_true")
-    command.set_defaults(run=try_out)
+
+    def command(function, name=None):
+        words = function.__doc__.splitlines()[0]
+        added = commands.add_parser(name or function.__name__, help=words, description=words)
+        added.set_defaults(run=function)
+        return added
+
+    one = command(build)
+    one.add_argument("names", nargs="*", metavar="NAME")
+    one.add_argument("--into", type=Path, default=BUILT / "notebooks")
+    one = command(try_out, "try")
+    one.add_argument("names", nargs="*", metavar="NAME")
+    one.add_argument("--only", action="append", metavar="SUBMISSION")
+    one.add_argument("--verbose", action="store_true")
+    command(record, "matrix").add_argument("--to", type=Path, default=BOOK_DATA / "kill_matrix.json")
+    command(sandboxed, "sandbox")
+    one = command(demonstrate, "demo")
+    one.add_argument("name", nargs="?", metavar="NAME")
+    one = command(new)
+    one.add_argument("folder", type=Path)
+    one.add_argument("names", nargs="*", metavar="NAME")
+    command(marking).add_argument("folder", type=Path)
+    for function in (due, collect, grade, feedback, grades):
+        one = command(function)
+        one.add_argument("folder", type=Path)
+        one.add_argument("name", metavar="NAME")
+        if function is due:
+            one.add_argument("when")
+        if function is collect:
+            one.add_argument("zip", type=Path)
+            one.add_argument("--anonymous", action="store_true", help="file under codes instead of names")
+        if function in (grade, feedback):
+            one.add_argument("--student", action="append")
+        if function is grade:
+            one.add_argument("--again", action="store_true", help="also what is graded already")
+            one.add_argument("--jobs", type=int, help="how many at a time")
+            one.add_argument("--shard", metavar="K/N", help="every N-th student from the K-th on")
+        if function is grades:
+            one.add_argument("--to", type=Path)
     options = parser.parse_args(arguments)
     try:
         options.run(options)
-    except (SandboxError, text.TextError) as error:
+    except CourseError as error:
         sys.exit(str(error))
 
 

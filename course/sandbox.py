@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from . import wire
+from . import CourseError, wire
 
 HERE = Path(__file__).resolve().parent
 ATTNLIB = HERE.parent / "attnlib"
@@ -33,7 +33,7 @@ INSTALL = (
 )
 
 
-class SandboxError(Exception):
+class SandboxError(CourseError):
     """The sandbox cannot be used here, so nothing is graded."""
 
 

@@ -18,6 +18,9 @@ from typing import NamedTuple
 import jupytext
 import nbformat
 import numpy as np
+from nbgrader.utils import compute_checksum
+
+from . import CourseError
 
 FOLDER = Path(__file__).resolve().parent / "assignments"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -28,7 +31,7 @@ PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 FROM_ATTNLIB = "core cost counter examples heads masks mistakes online tiled tiled_mistakes".split()
 
 
-class TextError(Exception):
+class TextError(CourseError):
     """An assignment's text breaks a rule; the message gives the file, the cell and the rule."""
 
 
@@ -253,6 +256,8 @@ def _notebook(assignment, solved):
             digest = hashlib.sha256(f"{count}:{cell_type}:{source}".encode()).hexdigest()
             make = nbformat.v4.new_code_cell if cell_type == "code" else nbformat.v4.new_markdown_cell
             made = make(source, id=f"c{count:03d}-{digest[:8]}", metadata=metadata)
+            if "nbgrader" in metadata:
+                made.metadata["nbgrader"] |= {"cell_type": cell_type, "checksum": compute_checksum(made)}
             notebook.cells.append(made)
             count += 1
     return notebook

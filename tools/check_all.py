@@ -19,10 +19,12 @@ JUPYTER_BOOK = str(Path(PYTHON).with_name("jupyter-book" + Path(PYTHON).suffix))
 # The kernels and browsers of one step share the machine's cores, so each gets one thread for its sums.
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
+COURSE_TESTS = sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_course_*.py"))
+
 STEPS = {
     "lint": [
         [PYTHON, "-m", "ruff", "check", "."],
-        [PYTHON, "-m", "ruff", "format", "--check", "attnlib", "tests", "tools"],
+        [PYTHON, "-m", "ruff", "format", "--check", "attnlib", "course", "tests", "tools"],
     ],
     "bake": [[PYTHON, "tools/bake.py", "--check"]],
     # Strict: every number of every stored output is computed again and compared.
@@ -34,8 +36,10 @@ STEPS = {
         [JUPYTER_BOOK, "clean", ".", "--html"],
         [JUPYTER_BOOK, "build", ".", "-W", "-n", "--keep-going", "-q"],
     ],
+    # The graders under test: kill matrix, hostile class, hub.
+    "course": [[PYTHON, "-m", "pytest", "-q", *COURSE_TESTS, "-n", "2", "--durations=5"]],
     # Last, so that the closing lines of the whole run are pytest's.
-    "tests": [[PYTHON, "-m", "pytest", "-q", "--cov", "--cov-report=term"]],
+    "tests": [[PYTHON, "-m", "pytest", "-q", "--ignore-glob=*/test_course_*", "--cov", "--cov-report=term"]],
 }
 
 

@@ -1,0 +1,258 @@
+"""Grade a class: student by student, each failure its own, resumable, in parallel, with a display of progress."""
+
+import concurrent.futures
+import hashlib
+import json
+import multiprocessing
+import os
+import shutil
+import time
+import warnings
+from pathlib import Path
+
+import nbformat
+from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.utils import capture_log
+
+from . import CourseError, hooks, intake, sandbox, settings, text
+
+DONE = "graded"
+
+
+def new_class(root, names=None):
+    """Make a class folder: settings, a secret of its own, and the assignments released.
+
+    Raises
+    ------
+    ConfigError
+        If the folder exists and has something in it.
+    """
+    root = Path(root).resolve()
+    if root.exists() and any(root.iterdir()):
+        raise settings.ConfigError(f"{root.name} is not empty; a class begins in a new folder")
+    root.mkdir(parents=True, exist_ok=True)
+    # Hidden tests, marks and students' work: for the owner's eyes.
+    root.chmod(0o700)
+    (root / settings.SECRET).write_text(os.urandom(16).hex() + "\n")
+    (root / settings.CONFIG).write_text(
+        "# Settings of this class. Due dates: python -m course due. What may be changed is in the instructor's guide.\n"
+        "import sys\n\n"
+        f"sys.path.insert(0, {str(settings.REPOSITORY)!r})\n\n"
+        "from course import settings  # noqa: E402\n\n"
+        "c = get_config()  # noqa: F821\n"
+        f"settings.configure(c, {str(root)!r})\n",
+        encoding="utf-8",
+    )
+    for name in names or text.names():
+        release(root, name)
+
+
+def release(root, name):
+    """Put one assignment into the gradebook and its student notebook into ``release/``."""
+    root = Path(root).resolve()
+    config = settings.load(root)
+    source = root / "source" / name / f"{name}.ipynb"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text(text.released(text.load(name)), encoding="utf-8", newline="\n")
+    _nbgrader(GenerateAssignment, config, assignment_id=name, student_id=".")
+
+
+def students(root, name):
+    """Who has handed in."""
+    return sorted(path.parent.name for path in (Path(root) / settings.HANDED_IN).glob(f"*/{name}"))
+
+
+def grade_class(root, name, *, only=None, again=False, jobs=None, shard=None, say=print):
+    """Grade all that was handed in for one assignment and is not graded yet.
+
+    Parameters
+    ----------
+    root : path
+    name : str
+    only : list of str, optional
+        These students.
+    again : bool
+        Grade also what was graded already (a changed submission is graded again anyway).
+    jobs : int, optional
+        How many at a time; as many as the machine has cores if not given.
+    shard : (int, int), optional
+        ``(k, n)``: every n-th student from the k-th on, for n machines or terminals at once.
+    say : callable
+        Takes a line of progress.
+
+    Returns
+    -------
+    list of dict
+        One record per student: see :func:`grade_student`.
+
+    Raises
+    ------
+    SandboxError, ConfigError
+        Before anything is graded, if it cannot be done safely.
+    """
+    root = Path(root).resolve()
+    settings.load(root)
+    text.load(name)
+    sandbox.check()
+    everybody = students(root, name)
+    if unknown := set(only or ()) - set(everybody):
+        raise settings.ConfigError(f"nothing was handed in by {', '.join(sorted(unknown))}")
+    chosen = [student for student in everybody if not only or student in only]
+    if shard:
+        chosen = chosen[shard[0] - 1 :: shard[1]]
+    waiting = [student for student in chosen if again or not _is_done(root, name, student)]
+    if len(waiting) < len(chosen):
+        say(f"{len(chosen) - len(waiting)} of {len(chosen)} are graded already")
+    records, began = [], time.monotonic()
+    workers = min(jobs or os.cpu_count() or 1, max(len(waiting), 1))
+    for record in _graded(root, name, waiting, workers):
+        records.append(record)
+        left = (time.monotonic() - began) / len(records) * (len(waiting) - len(records))
+        say(f"[{len(records)}/{len(waiting)}] {_line(record)}; about {left:.0f} s left")
+    return sorted(records, key=lambda record: record["student"])
+
+
+def _graded(root, name, waiting, workers):
+    """The records of those who wait, each as soon as it is there."""
+    if workers == 1:
+        yield from (grade_student(root, name, student) for student in waiting)
+        return
+    # Fresh processes: a fork would share this one's open gradebook.
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+        running = [pool.submit(grade_student, root, name, student) for student in waiting]
+        try:
+            for future in concurrent.futures.as_completed(running):
+                yield future.result()
+        except BaseException:
+            # What is done stays done; the rest waits for the next call.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _line(record):
+    points = f"{record['points']:g}/{record['of']:g}" if record["status"] == "graded" else record["status"].upper()
+    words = f": {record['reason']}" if record["reason"] else ""
+    marked = f", {len(record['flags'])} flags" if record["flags"] else ""
+    return f"{record['student']}: {points}{words}{marked} ({record['seconds']:.1f} s)"
+
+
+def grade_student(root, name, student):
+    """Grade one submission, and write down how it went.
+
+    Returns
+    -------
+    dict
+        ``student``; ``status`` ("graded", "refused": the file cannot be read, marked 0 with the reason, or "failed":
+        no mark at all, the reason says why); ``reason``; ``points`` and ``of`` by the grader; ``flags`` for the
+        instructor; ``notes`` for the student; ``seconds``.
+    """
+    root, began = Path(root).resolve(), time.monotonic()
+    config = settings.load(root)
+    handed_in = root / settings.HANDED_IN / student / name / f"{name}.ipynb"
+    _done_path(root, name, student).unlink(missing_ok=True)
+    db_url = config.CourseDirectory.db_url
+    before = hooks.forget_marks(db_url, name, student)
+    record = {"student": student, "status": "graded", "reason": "", "flags": [], "notes": []}
+    try:
+        notebook, notes = intake.read(handed_in)
+    except intake.Refused as error:
+        record |= {"status": "refused", "reason": str(error)}
+        notebook, notes = text.student_notebook(text.load(name)), [f"Your file could not be graded: {error}"]
+    notes += _strays(handed_in)
+    notebook.metadata["course"] = {"notes": notes}
+    checked = root / settings.CHECKED / student / name
+    shutil.rmtree(checked, ignore_errors=True)
+    checked.mkdir(parents=True)
+    (checked / f"{name}.ipynb").write_text(text.dump(notebook), encoding="utf-8")
+    if (stamp := handed_in.with_name("timestamp.txt")).is_file():
+        shutil.copy(stamp, checked)
+    config.CourseDirectory.submitted_directory = settings.CHECKED
+    try:
+        _nbgrader(Autograde, config, assignment_id=name, student_id=student, force=True)
+    except GradingFailed as error:
+        hooks.forget_marks(db_url, name, student)
+        record |= {"status": "failed", "reason": str(error), "points": 0.0, "of": 0.0}
+        record["seconds"] = time.monotonic() - began
+        return record
+    graded = nbformat.read(root / "autograded" / student / name / f"{name}.ipynb", as_version=4)
+    about = graded.metadata["course"]
+    record["points"] = float(sum(mark["points"] for mark in about["marks"].values()))
+    record["of"] = float(sum(mark["of"] for mark in about["marks"].values()))
+    record["flags"], record["notes"] = list(about["flags"]), list(about["notes"])
+    if before is not None and record["points"] < before:
+        record["flags"].append(f"was {before:g} points before this run, now {record['points']:g}")
+    record["seconds"] = time.monotonic() - began
+    path = _done_path(root, name, student)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Written last and in one piece: a run that is killed leaves no half record.
+    spare = path.with_suffix(".part")
+    spare.write_text(json.dumps(record | {"of_file": _digest(handed_in, name)}, indent=1), encoding="utf-8")
+    spare.replace(path)
+    return record
+
+
+class GradingFailed(CourseError):
+    """nbgrader could not grade a submission; the text is for the instructor."""
+
+
+def _nbgrader(converter, config, *, force=True, **which):
+    directory = CourseDirectory(config=config)
+    for key, value in which.items():
+        setattr(directory, key, value)
+    app = converter(coursedir=directory, config=config)
+    app.force = force
+    app.log.propagate = False
+    with warnings.catch_warnings():
+        # SQLAlchemy's remarks on nbgrader's own way with sessions.
+        warnings.simplefilter("ignore")
+        result = capture_log(app)
+    if not result["success"]:
+        log = result.get("log", "") + result.get("error", "")
+        if "SandboxError" in log:
+            sandbox.check()
+        lines = [line.strip() for line in log.splitlines() if line.strip()]
+        causes = [line for line in lines if "Error" in line.split(":")[0] and not line.startswith("File")]
+        raise GradingFailed((causes or lines or ["nbgrader gave no reason"])[0][:300])
+
+
+def _strays(handed_in):
+    found = sorted(path.name for path in handed_in.parent.glob("*") if path.name not in (handed_in.name, "timestamp.txt"))
+    return [f"other files were ignored: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}"] if found else []
+
+
+def _done_path(root, name, student):
+    return root / DONE / name / f"{student}.json"
+
+
+def record_of(root, name, student):
+    """The record that grading left, None if the submission waits for it."""
+    path = _done_path(Path(root), name, student)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _is_done(root, name, student):
+    record = record_of(root, name, student)
+    handed_in = root / settings.HANDED_IN / student / name / f"{name}.ipynb"
+    return record is not None and record["of_file"] == _digest(handed_in, name)
+
+
+def _digest(handed_in, name):
+    """Of the file, its date and the assignment's text: if one of them changes, the mark is out of date."""
+    digest = hashlib.sha256((text.FOLDER / f"{name}.myst.md").read_bytes())
+    for path in (handed_in, handed_in.with_name("timestamp.txt")):
+        digest.update(path.read_bytes() if path.is_file() else b"missing")
+    return digest.hexdigest()
+
+
+def feedback(root, name, only=None):
+    """Write a feedback page for everybody who was graded; returns their paths."""
+    root = Path(root).resolve()
+    config = settings.load(root)
+    paths = []
+    for student in only or students(root, name):
+        if (root / "autograded" / student / name).is_dir():
+            _nbgrader(GenerateFeedback, config, assignment_id=name, student_id=student)
+            paths.append(root / "feedback" / student / name / f"{name}.html")
+    return paths

@@ -1,0 +1,161 @@
+"""What nbgrader calls while it grades: put read-only cells back, run in the sandbox, take the outside verdict."""
+
+import json
+from pathlib import Path
+
+import nbformat
+from nbgrader import utils
+from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
+
+from . import intake, text, verdict
+from .sandbox import Ended, Sandbox
+
+OUTPUT_TYPES = {"stream", "display_data", "execute_result", "error"}
+
+
+class Restore(NbGraderPreprocessor):
+    """Put the released cells back where a student changed them, and note what was changed."""
+
+    def preprocess(self, notebook, resources):
+        where = resources["nbgrader"]
+        forget_marks(where["db_url"], where["assignment"], where["student"])
+        assignment = text.load(where["assignment"])
+        earlier = notebook.metadata.get("course", {}).get("notes", [])
+        notes = intake.restore(assignment, notebook)
+        notebook.metadata["course"] = {"notes": [*earlier, *notes]}
+        return notebook, resources
+
+
+class Run(NbGraderPreprocessor):
+    """Run the notebook in the sandbox for its outputs, and take the verdict on private inputs."""
+
+    def preprocess(self, notebook, resources):
+        assignment = text.load(resources["nbgrader"]["assignment"])
+        secret = secret_of(resources["nbgrader"]["db_url"])
+        notes = run(assignment, notebook)
+        found = verdict.grade(assignment, verdict.student_cells(notebook), secret)
+        about = notebook.metadata.setdefault("course", {})
+        about["assignment"], about["title"] = assignment.name, assignment.title
+        about["marks"] = {
+            name: {"points": mark.points, "of": mark.of, "reason": mark.reason} for name, mark in found.marks.items()
+        }
+        about["notes"] = [*about.get("notes", []), *notes, *found.problems]
+        about["flags"] = flags(notebook, found)
+        return notebook, resources
+
+
+class SaveVerdict(SaveAutoGrades):
+    """Write the verdict's points into the gradebook; what is marked by hand stays nbgrader's business."""
+
+    def preprocess(self, notebook, resources):
+        self._marks = notebook.metadata["course"]["marks"]
+        return super().preprocess(notebook, resources)
+
+    def _add_score(self, cell, resources):
+        mark = self._marks.get(cell.metadata["nbgrader"]["grade_id"])
+        if mark is None:
+            return super()._add_score(cell, resources)
+        grade = self.gradebook.find_grade(
+            cell.metadata["nbgrader"]["grade_id"], self.notebook_id, self.assignment_id, self.student_id
+        )
+        grade.auto_score = float(mark["points"])
+        # A mark given by hand earlier is kept, and shown to the marker again.
+        grade.needs_manual_grade = grade.manual_score is not None
+        self.gradebook.db.commit()
+
+
+def secret_of(db_url):
+    """The class's secret lies beside its gradebook."""
+    return (Path(db_url.removeprefix("sqlite:///")).parent / "secret.txt").read_text().strip()
+
+
+def forget_marks(db_url, assignment, student):
+    """Take back the grader's earlier marks: what was once reached must not stand if grading now fails.
+
+    Marks and comments given by hand stay. Returns the sum that stood there, None if there was none.
+    """
+    with Gradebook(db_url) as book:
+        try:
+            submission = book.find_submission(assignment, student)
+        except MissingEntry:
+            return None
+        grades = [grade for notebook in submission.notebooks for grade in notebook.grades]
+        before = [grade.auto_score for grade in grades if grade.auto_score is not None]
+        for grade in grades:
+            grade.auto_score, grade.needs_manual_grade = None, True
+        book.db.commit()
+    return sum(before) if before else None
+
+
+def run(assignment, notebook):
+    """Run all code cells in the sandbox, put their outputs into `notebook`, and return notes for the student."""
+    limits = verdict.limits_of(assignment)
+    code = [position for position, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    for position in code:
+        notebook.cells[position].outputs, notebook.cells[position].execution_count = [], None
+    notes, done = [], set()
+    plain = nbformat.from_dict({"cells": notebook.cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    try:
+        with Sandbox(limits, assignment.uses) as box:
+            request = {"do": "run", "cell_seconds": limits.cell_seconds}
+            box.send(request | {"notebook": json.dumps(text.as_json(plain))})
+            while True:
+                reply = box.receive(limits.seconds)
+                if not isinstance(reply, dict) or "done" in reply:
+                    break
+                position = reply.get("cell")
+                if position not in code or position in done:
+                    raise Ended("it answered out of turn")
+                done.add(position)
+                cell = notebook.cells[position]
+                cell.outputs, cell.execution_count = _outputs(reply.get("outputs")), len(done)
+                if reply.get("note"):
+                    cell.metadata["course_note"] = str(reply["note"])[:200]
+                    notes.append(f"code cell {code.index(position) + 1}: {cell.metadata['course_note']}")
+    except Ended as error:
+        notes.append(f"the run was stopped: {error}")
+    missing = [position for position in code if position not in done]
+    if missing:
+        notes.append(f"{len(missing)} of {len(code)} code cells did not run for this page; points do not depend on it")
+    return notes
+
+
+def _outputs(listing):
+    """Outputs from an untrusted process: known kinds, valid, of bounded size; anything else is left out."""
+    kept = []
+    try:
+        outputs = json.loads(listing)
+        for output in outputs[:200]:
+            if not isinstance(output, dict) or output.get("output_type") not in OUTPUT_TYPES:
+                continue
+            if output["output_type"] in ("display_data", "execute_result"):
+                output["metadata"] = {}
+                output["data"] = {str(kind): value for kind, value in output.get("data", {}).items()}
+            if output["output_type"] == "execute_result":
+                output["execution_count"] = None
+            output = nbformat.from_dict(output)
+            nbformat.validator.validate(output, ref="output", version=4, version_minor=5)
+            kept.append(output)
+    except Exception:
+        kept.append(nbformat.v4.new_output("stream", name="stdout", text="[this cell's output could not be read]\n"))
+    return kept
+
+
+def flags(notebook, found):
+    """For the instructor: where the notebook's own check and the outside verdict disagree."""
+    listed = []
+    for cell in notebook.cells:
+        name = cell.metadata.get("nbgrader", {}).get("grade_id")
+        if name not in found.marks or utils.is_solution(cell):
+            continue
+        # Errors only: a warning on stderr is no failure.
+        ran = cell.execution_count is not None
+        passed = ran and not any(output.output_type == "error" for output in cell.outputs)
+        mark = found.marks[name]
+        right = mark.points == mark.of
+        if passed and not right:
+            listed.append(f"{name}: its own check passes, the verdict does not ({mark.reason}; {mark.detail})")
+        elif right and not passed:
+            listed.append(f"{name}: its own check {'fails' if ran else 'did not run'}, the verdict passes")
+    return listed

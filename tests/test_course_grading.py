@@ -1,0 +1,374 @@
+"""Grading a class: the whole cycle, what stops it, regrading, resuming, and that nothing secret leaves."""
+
+import csv
+import datetime
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import nbformat
+import pytest
+
+from course import demo, export, grading, hooks, intake, matrix, sandbox, settings, text
+from course_stage import DUE, FIRST, auto_sum, full, hand_in, marks, needs_sandbox, small_class, solved, untouched
+
+ROOT = settings.REPOSITORY
+
+
+@pytest.fixture(autouse=True)
+def _sandbox():
+    needs_sandbox()
+
+
+def run(*command, cwd=ROOT, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", *map(str, command)],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def cycle(tmp_path_factory):
+    """The demonstration class, once for all tests that only look at it."""
+    needs_sandbox()
+    root, lines = tmp_path_factory.mktemp("demo") / "class", []
+    path = demo.show(root, say=lines.append)
+    return root, path, lines
+
+
+# --- the whole cycle ----------------------------------------------------------------------------------------
+
+
+def test_the_demonstration_marks_each_student_as_he_deserves(cycle):
+    root, path, lines = cycle
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = {row["student"]: row for row in csv.DictReader(file)}
+    by_hand = sum(text.load(FIRST).written.values())
+    assert float(rows["ada"]["total"]) == full() + by_hand == float(rows["ada"]["of"])
+    assert float(rows["cem"]["total"]) == 0
+    # Ben is 20 hours late: one day's share, of what the grader gave him.
+    found = matrix.verdict.grade(
+        text.load(FIRST), matrix.verdict.student_cells(demo.planting.submission(text.load(FIRST), _ben())), "any"
+    )
+    assert 0 < found.points < full()
+    assert float(rows["ben"]["points"]) == found.points + by_hand
+    assert float(rows["ben"]["late_penalty"]) == pytest.approx(0.1 * found.points)
+    assert float(rows["ben"]["total"]) == pytest.approx(0.9 * found.points + by_hand)
+    assert {row["status"] for row in rows.values()} == {"graded"}
+    assert rows["ada"]["to_mark_by_hand"] == "0"
+    assert any("grades.csv" in line for line in lines)
+
+
+def _ben():
+    return demo._three(demo.planting.planted(FIRST)[0])
+
+
+def test_every_page_of_feedback_says_what_was_lost_and_why(cycle):
+    root, _, _ = cycle
+    for student in ("ada", "ben", "cem"):
+        record = grading.record_of(root, FIRST, student)
+        page = (root / "feedback" / student / FIRST / f"{FIRST}.html").read_text(encoding="utf-8")
+        graded = nbformat.read(root / "autograded" / student / FIRST / f"{FIRST}.ipynb", as_version=4)
+        for mark in graded.metadata["course"]["marks"].values():
+            assert not mark["reason"] or mark["reason"] in html.unescape(page)
+        for flag in record["flags"]:
+            assert flag not in html.unescape(page)
+
+
+def test_the_command_shows_the_cycle_too():
+    done = run("course", "demo")
+    assert done.returncode == 0, done.stderr
+    assert "grades.csv" in done.stdout
+
+
+# --- what is released, byte for byte --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", text.names())
+def test_what_nbgrader_releases_is_what_the_site_offers(name, tmp_path):
+    grading.new_class(tmp_path / "class", [name])
+    released = (tmp_path / "class" / "release" / name / f"{name}.ipynb").read_bytes()
+    offered = (ROOT / "book" / "assignments" / f"{name}.ipynb").read_bytes()
+    assert released == offered == text.released(text.load(name)).encode()
+
+
+def test_the_same_text_gives_the_same_bytes_in_a_fresh_process(tmp_path):
+    for folder in ("one", "two"):
+        assert run("course", "build", FIRST, "--into", tmp_path / folder, PYTHONHASHSEED=folder[0] == "o" and "1" or "2").returncode == 0
+    for file in (f"{FIRST}.ipynb", f"{FIRST}_solved.ipynb"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------
+
+
+def secret_lines(name):
+    """Telling lines of solutions, model answers, rubrics and hidden cases that no released text may have."""
+    assignment = text.load(name)
+    sources = [cell.source for cell in assignment.cells if cell.kind in ("hidden", "rubric", "written", "setup")]
+    for cell in assignment.of_kind("answer"):
+        sources += re.findall(f"{text.BEGIN}\n(.*?){text.END}", cell.source, re.DOTALL)
+    lines = {line.strip() for source in sources for line in source.splitlines()}
+    # Short lines such as "return x" are in every program.
+    return {line for line in lines if len(line) >= 30 and not line.startswith(("import ", "from "))}
+
+
+@pytest.mark.parametrize("name", text.names())
+def test_no_released_notebook_has_a_solution_or_a_hidden_case(name):
+    released = nbformat.reads(text.released(text.load(name)), as_version=4)
+    everything = "\n".join(cell.source for cell in released.cells)
+    assert len(secret_lines(name)) > 10
+    assert [line for line in secret_lines(name) if line in everything] == []
+    assert "BEGIN SOLUTION" not in everything and "expect(" not in everything
+
+
+@pytest.mark.parametrize("name", text.names())
+def test_the_site_has_neither(name):
+    site = ROOT / "_build" / "html"
+    if not site.is_dir():
+        pytest.skip("the site is not built: run `make book` first")
+    pages = [path for path in site.rglob("*") if path.suffix in (".html", ".ipynb", ".js", ".txt", ".json", ".md")]
+    secrets = secret_lines(name)
+    assert any(path.name == f"{name}.ipynb" for path in pages), "the student notebook is offered"
+    for path in pages:
+        words = path.read_text(encoding="utf-8", errors="replace")
+        plain = html.unescape(re.sub(r"<[^>]+>", "", words)) if path.suffix == ".html" else words
+        if path.suffix == ".ipynb":
+            plain += "\n".join("".join(cell["source"]) for cell in json.loads(words)["cells"])
+        found = [line for line in secrets if line in plain]
+        assert found == [], f"{path.name} has {found}"
+
+
+def test_feedback_has_neither(cycle):
+    root, _, _ = cycle
+    # Ada's page shows her own right answers, which are the solutions; hidden cases and rubrics are in none.
+    hidden = {
+        line.strip()
+        for cell in text.load(FIRST).cells
+        if cell.kind in ("hidden", "rubric", "setup")
+        for line in cell.source.splitlines()
+        if len(line.strip()) >= 30
+    }
+    for student, forbidden in (("ada", hidden), ("ben", hidden), ("cem", secret_lines(FIRST))):
+        page = html.unescape((root / "feedback" / student / FIRST / f"{FIRST}.html").read_text(encoding="utf-8"))
+        plain = re.sub(r"<[^>]+>", "", page)
+        assert [line for line in forbidden if line in plain] == []
+        assert (root / "secret.txt").read_text().strip() not in page
+
+
+def test_no_machine_path_is_shipped(cycle):
+    root, _, _ = cycle
+    shipped = [*(root / "feedback").rglob("*.html"), *(root / "release").rglob("*.ipynb")]
+    for path in shipped:
+        words = path.read_text(encoding="utf-8")
+        assert str(ROOT) not in words and str(root) not in words
+
+
+# --- fail closed ------------------------------------------------------------------------------------------------
+
+
+def test_a_broken_configuration_grades_nothing(tmp_path):
+    root = small_class(tmp_path / "class", {"ada": solved()})
+    config = root / settings.CONFIG
+    config.write_text(config.read_text() + "\nraise RuntimeError('a slip of the pen')\n")
+    with pytest.raises(settings.ConfigError, match="a slip of the pen"):
+        grading.grade_class(root, FIRST)
+    done = run("course", "grade", root, FIRST)
+    assert done.returncode and "nothing was graded" in done.stderr
+    # nbgrader itself only logs the error and goes on with its defaults: it must find nothing to grade.
+    done = run("nbgrader", "autograde", FIRST, cwd=root)
+    assert done.returncode
+    assert not (root / "autograded").exists() and not (root / "gradebook.db").exists() or not _has_scores(root)
+
+
+def _has_scores(root):
+    return any((root / "autograded").rglob("*.ipynb"))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("c.Autograde.autograde_preprocessors = []", "sandbox"),
+        ("c.Autograde.sanitize_preprocessors = []", "sandbox"),
+        (
+            "from nbgrader.preprocessors import Execute\n"
+            "c.Autograde.autograde_preprocessors = [Execute, *c.Autograde.autograde_preprocessors]",
+            "outside the sandbox",
+        ),
+    ],
+)
+def test_a_configuration_without_the_sandbox_is_refused(line, complaint, tmp_path):
+    root = small_class(tmp_path / "class", {})
+    config = root / settings.CONFIG
+    config.write_text(config.read_text() + line + "\n")
+    with pytest.raises(settings.ConfigError, match=complaint):
+        settings.load(root)
+
+
+def test_a_missing_secret_grades_nothing(tmp_path):
+    root = small_class(tmp_path / "class", {})
+    (root / settings.SECRET).write_text("short\n")
+    with pytest.raises(settings.ConfigError, match=r"secret\.txt"):
+        settings.load(root)
+
+
+def test_without_bubblewrap_nothing_is_graded_and_the_message_says_what_to_install(tmp_path):
+    root = small_class(tmp_path / "class", {"ada": solved()})
+    done = run("course", "grade", root, FIRST, PATH=str(tmp_path))
+    assert done.returncode
+    assert "bubblewrap" in done.stderr and "apt-get install bubblewrap" in done.stderr
+    assert not (root / "autograded").exists()
+    assert grading.record_of(root, FIRST, "ada") is None
+
+
+def test_a_bubblewrap_that_does_not_isolate_is_not_used(tmp_path, monkeypatch):
+    # A program of that name that runs the command as it is: the trial must see through it.
+    fake = tmp_path / "bwrap"
+    fake.write_text('#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done\nshift\nexec "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    sandbox.check.cache_clear()
+    try:
+        with pytest.raises(sandbox.SandboxError):
+            sandbox.check()
+    finally:
+        sandbox.check.cache_clear()
+
+
+def test_a_class_folder_is_not_begun_where_something_lies(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(settings.ConfigError, match="not empty"):
+        grading.new_class(tmp_path)
+
+
+# --- regrading ---------------------------------------------------------------------------------------------------
+
+
+def test_an_old_mark_never_survives_a_failed_regrade(tmp_path, monkeypatch):
+    root = small_class(tmp_path / "class", {"ada": solved()})
+    assert grading.grade_student(root, FIRST, "ada")["points"] == full()
+    # She hands in again, and the file is damaged.
+    hand_in(root, "ada", b"{ this is no notebook")
+    record = grading.grade_student(root, FIRST, "ada")
+    assert record["status"] == "refused" and record["points"] == 0
+    assert any(f"was {full():g} points" in flag for flag in record["flags"])
+    assert auto_sum(root, "ada") == 0
+    # The machine fails in the middle of a regrade.
+    hand_in(root, "ada", solved())
+    assert grading.grade_student(root, FIRST, "ada")["points"] == full()
+    monkeypatch.setattr(hooks, "run", lambda *_: (_ for _ in ()).throw(RuntimeError("the disk is full")))
+    record = grading.grade_student(root, FIRST, "ada")
+    assert record["status"] == "failed" and "the disk is full" in record["reason"]
+    assert {auto for auto, _, _ in marks(root, "ada").values()} == {None}
+    assert all(needed for _, _, needed in marks(root, "ada").values())
+    (row,) = export.rows(root, FIRST)
+    assert row["status"] == "not graded" and row["points"] == 0
+
+
+def test_marks_by_hand_survive_a_regrade_and_are_shown_again(tmp_path):
+    root = small_class(tmp_path / "class", {"ada": solved()})
+    grading.grade_student(root, FIRST, "ada")
+    question, points = next(iter(text.load(FIRST).written.items()))
+    demo.mark_by_hand(root, FIRST, "ada", question, points, "Good.")
+    grading.grade_class(root, FIRST, again=True, jobs=1, say=lambda _: None)
+    _, manual, review = marks(root, "ada")[question]
+    assert manual == points and review
+
+
+def test_an_unanswered_question_needs_no_marking(tmp_path):
+    root = small_class(tmp_path / "class", {"cem": untouched()})
+    grading.grade_student(root, FIRST, "cem")
+    for question in text.load(FIRST).written:
+        assert marks(root, "cem")[question] == (0.0, None, False)
+
+
+# --- late ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("late", "share"), [(-60, 0.0), (600, 0.0), (901, 0.1), (86400, 0.1), (3 * 86400, 0.3), (30 * 86400, 1.0)]
+)
+def test_a_late_day_costs_a_tenth(late, share):
+    penalty = settings.LatePerDay().late_submission_penalty("ada", 20.0, late)
+    assert (penalty or 0.0) == pytest.approx(20.0 * share)
+
+
+# --- many students --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path):
+    names = [f"student{number}" for number in range(5)]
+    root = small_class(tmp_path / "class", {name: untouched() for name in names})
+    command = [sys.executable, "-m", "course", "grade", str(root), FIRST, "--jobs", "2"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    )
+    assert process.stdout.readline().startswith("[1/5] student")
+    process.kill()
+    process.stdout.close()
+    process.wait()
+    time.sleep(0.5)
+    done = [name for name in names if grading.record_of(root, FIRST, name)]
+    assert 1 <= len(done) < 5
+    lines = []
+    records = grading.grade_class(root, FIRST, jobs=2, say=lines.append)
+    assert lines[0].endswith("are graded already")
+    assert len(records) <= 5 - len(done)
+    assert all(grading.record_of(root, FIRST, name)["status"] == "graded" for name in names)
+    # A changed submission is graded again, an unchanged one is not.
+    hand_in(root, names[0], solved())
+    records = grading.grade_class(root, FIRST, jobs=2, say=lines.append)
+    assert [(record["student"], record["points"]) for record in records] == [(names[0], full())]
+
+
+def test_shards_take_every_student_once(tmp_path, monkeypatch):
+    root = small_class(tmp_path / "class", {f"s{number}": untouched() for number in range(7)})
+    taken = []
+    monkeypatch.setattr(
+        grading,
+        "grade_student",
+        lambda root, name, student: taken.append(student)
+        or {"student": student, "status": "graded", "points": 0, "of": 1, "reason": "", "flags": [], "seconds": 0.0},
+    )
+    for shard in (1, 2, 3):
+        grading.grade_class(root, FIRST, jobs=1, shard=(shard, 3), say=lambda _: None)
+    assert sorted(taken) == [f"s{number}" for number in range(7)]
+
+
+def test_an_unknown_student_is_named(tmp_path):
+    root = small_class(tmp_path / "class", {"ada": untouched()})
+    with pytest.raises(settings.ConfigError, match="zoe"):
+        grading.grade_class(root, FIRST, only=["zoe"])
+
+
+# --- export ------------------------------------------------------------------------------------------------------
+
+
+def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path, monkeypatch):
+    root = small_class(tmp_path / "class", {"ada": untouched()})
+    monkeypatch.setattr(export, "_names", lambda root: {"ada": '=HYPERLINK("http://x")'})
+    path = export.write(root, FIRST)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["name"].startswith("'=") and row["status"] == "not graded"
+
+
+def test_no_grades_are_written_where_nothing_was_handed_in(tmp_path):
+    root = small_class(tmp_path / "class", {})
+    with pytest.raises(settings.ConfigError, match="nothing was handed in"):
+        export.write(root, FIRST)
+
+
+def test_read_is_the_only_way_in(tmp_path):
+    with pytest.raises(intake.Refused):
+        intake.read(tmp_path / "none.ipynb")
+    assert shutil.which("bwrap") and datetime.datetime(2030, 1, 31, 22, 0) == DUE
