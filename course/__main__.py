@@ -32,7 +32,9 @@ def try_out(options):
             found = matrix.judge(name, row, "try")
             right = found.lost == row.loses
             wrong += not right
-            print(f"  {'ok   ' if right else 'WRONG'} {row.name}: {found.points}/{total}, {found.seconds:.2f} s")
+            print(
+                f"  {'ok   ' if right else 'WRONG'} {row.name}: {found.points}/{total}, {found.seconds:.2f} s"
+            )
             if not right or options.verbose:
                 for line in _differences(row, found):
                     print(f"        {line}")
@@ -122,7 +124,10 @@ def marking(options):
     # A broken settings file must stop it, not be skipped.
     environment = os.environ | {"TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR": "1"}
     command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
-    command += ["--ServerApp.default_url=/formgrader", "--ServerApp.jpserver_extensions={'nbgrader.server_extensions.formgrader': True}"]
+    command += [
+        "--ServerApp.default_url=/formgrader",
+        "--ServerApp.jpserver_extensions={'nbgrader.server_extensions.formgrader': True}",
+    ]
     raise SystemExit(subprocess.run(command, cwd=options.folder, env=environment).returncode)
 
 

@@ -14,9 +14,9 @@ def rows(root, name):
     Returns
     -------
     list of dict
-        ``student``, ``name`` (as given, if it was filed under a code), ``status``, one column per property and
-        question (empty: not marked yet), ``points``, ``late_penalty``, ``total``, ``of``, ``to_mark_by_hand``,
-        ``flags``, ``reason``.
+        ``student``, ``name`` (as given, if filed under another), ``status``, one column per property and
+        question (empty: not marked yet), ``points``, ``late_penalty``, ``total``, ``of``,
+        ``to_mark_by_hand``, ``flags``, ``reason``.
     """
     root = Path(root).resolve()
     config = settings.load(root)

@@ -1,7 +1,7 @@
-"""The page a student gets back: points, reasons and the notebook as it was graded, in one file that asks for nothing.
+"""The page a student gets back: points, reasons and the notebook as it was graded, in one file.
 
-What a student wrote comes back to a student's and an instructor's browser here, so the page has no script, no address
-to load from and a content policy that forbids both; text is escaped, and only checked pictures come along.
+What a student wrote comes into an instructor's browser here. So the page has no script, loads nothing, and
+has a content policy that forbids both; text is escaped, and only pictures that were checked come along.
 """
 
 import base64
@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXT_LIMIT = 20_000  # characters of one output or one cell
 PICTURE_LIMIT = 1_000_000  # bytes of one picture
 PIXEL_LIMIT = 40_000_000  # a small file can unpack to more than a browser holds
+RICH_LIMIT = 300_000  # characters of the cells that are read as Markdown or coloured; reading can be slow
 PAGE_LIMIT = 16_000_000  # characters of HTML of the whole notebook
 PICTURES = ("image/png", "image/jpeg")
 ALT = "picture made by this cell"
@@ -127,13 +128,13 @@ def page(notebook, about, hand=None):
     return head + "\n".join(part for part in body if part) + "\n</body>\n</html>\n"
 
 
-# --- text that nobody can do anything with but read ---------------------------------------------------------------
+# --- text that nobody can do anything with but read ---------------------------------------------------------
 
 ESCAPES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links
     r"|[\x1b\x9b]\[?[0-?]*[ -/]*[@-~]"  # colours, movements
 )
-# What has no picture of its own or changes the order of what follows. Joiners stay: scripts and emoji need them.
+# What has no picture of its own or turns the order of what follows. Joiners stay: some scripts need them.
 UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -201,7 +202,10 @@ def sentence(reason):
     return reason[0].upper() + reason[1:] + ("" if reason[-1] in ".!?…" else ".")
 
 
-# --- points -------------------------------------------------------------------------------------------------------
+# --- points -------------------------------------------------------------------------------------------------
+
+
+UNCHANGED = "You left this as it was."
 
 
 def _grading(cell):
@@ -209,11 +213,11 @@ def _grading(cell):
 
 
 def _comment(cell):
-    """What stands beside an answer in the gradebook: the marker's words, or nbgrader's own for an unchanged cell."""
+    """The gradebook's words on an answer: the marker's, or nbgrader's own for an unchanged cell."""
     grading = _grading(cell)
     words = grading.get("comment") if grading.get("solution") or grading.get("task") else None
     words = words.strip() if isinstance(words, str) else ""
-    return "You left this as it was." if words == "No response." else words
+    return UNCHANGED if words == "No response." else words
 
 
 def _grades(notebook, marks, hand):
@@ -235,7 +239,6 @@ def _grade(cell, position, marks, hand):
     name = str(grading.get("grade_id"))
     written = bool(grading.get("solution") or grading.get("task"))
     score, of = _value(grading.get("score")), _value(grading.get("points"))
-    mark = _dict(marks.get(name))
     if hand is not None and name in hand:
         waits, given = hand[name]
     else:
@@ -243,25 +246,28 @@ def _grade(cell, position, marks, hand):
     if written:
         reason = _comment(cell)
         if waits:
-            reason = "Still to be marked by hand." + (f" {reason}" if reason else "")
+            reason = f"Still to be marked by hand. {reason}".strip()
         elif not reason:
             reason = "Full points." if score is not None and score == of else "Marked by hand."
     else:
-        reason = _reason(mark, score, of)
-        automatic = _value(mark.get("points"))
-        if given is not None or (
-            automatic is not None and score is not None and automatic != score and not waits
-        ):
-            by_grader = (
-                f" The grader gave {_number(automatic)} of {_number(of)}." if automatic is not None else ""
-            )
-            reason = (
-                f"Your instructor set this mark.{by_grader} {'' if reason == 'Right.' else reason}".strip()
-            )
-            reason += " It will be looked at once more." if waits else ""
-        elif waits:
-            reason = "Not graded yet."
+        reason = _checked(_dict(marks.get(name)), score, of, waits, given)
     return Grade(name, position, written, score, of, bool(waits), reason, _passes(cell))
+
+
+def _checked(mark, score, of, waits, given):
+    """Why a check has its points, where a mark given by hand may stand over the grader's."""
+    automatic = _value(mark.get("points"))
+    by_hand = given is not None or (not waits and None not in (automatic, score) and automatic != score)
+    if not by_hand:
+        return "Not graded yet." if waits else _reason(mark, score, of)
+    said = ["Your instructor set this mark."]
+    if automatic is not None:
+        said.append(f"The grader gave {_number(automatic)} of {_number(of)}.")
+    if mark.get("reason"):
+        said.append(_reason(mark, score, of))
+    if waits:
+        said.append("It will be looked at once more.")
+    return " ".join(said)
 
 
 def _reason(mark, score, of):
@@ -293,59 +299,60 @@ def _of(grade):
 
 
 def _top(title, student):
+    skip = '<a class="skip" href="#notebook">Skip to your notebook</a>'
     who = f'\n<p class="who">Feedback for <bdi>{esc(student)}</bdi></p>' if student else ""
-    return f'<a class="skip" href="#notebook">Skip to your notebook</a>\n<header>\n<h1>{esc(title)}</h1>{who}\n</header>'
+    return f"{skip}\n<header>\n<h1>{esc(title)}</h1>{who}\n</header>"
 
 
 def _points(grades, about):
     waiting = [grade for grade in grades if grade.waits]
     score, of, late = (_value(about.get(key)) for key in ("score", "max_score", "late_penalty"))
-    far = " so far" if waiting else ""
-    said = [
-        f'<p class="total"><strong>{_number(score)}</strong> of {_count(of, "point")}{far}</p>',
-        _bar(grades),
-    ]
-    said.append(f"<p>{_summary(grades)}</p>" if grades else "")
+    total = f"<strong>{_number(score)}</strong> of {_count(of, 'point')}{' so far' if waiting else ''}"
+    said = [f'<p class="total">{total}</p>', _bar(grades), f"<p>{_summary(grades)}</p>"]
     if late:
         said.append(
             f"<p>You earned {_count((score or 0) + late, 'point')}; <strong>{_number(late)}</strong> "
             f"{'was' if late == 1 else 'were'} taken off because the work came in late.</p>"
         )
     if waiting:
-        points = sum(grade.of or 0 for grade in waiting)
-        links = ", ".join(map(_link, waiting))
+        points = _count(sum(grade.of or 0 for grade in waiting), "point")
         said.append(
-            f"<p>Still to be marked by hand: {_count(points, 'point')} in "
-            f"{_count(len(waiting), 'place')} ({links}). The total can still rise.</p>"
+            f"<p>Still to be marked by hand: {points} in {_count(len(waiting), 'place')} "
+            f"({', '.join(map(_link, waiting))}). Your total can still rise.</p>"
         )
+    return _section("points", "Your points", "\n".join(part for part in said if part))
+
+
+def _section(name, title, inside):
     return (
-        '<section id="points" aria-labelledby="points-title">\n<h2 id="points-title">Your points</h2>\n'
-        + ("\n".join(part for part in said if part) + "\n</section>")
+        f'<section id="{name}" aria-labelledby="{name}-title" tabindex="-1">\n'
+        f'<h2 id="{name}-title">{title}</h2>\n{inside}\n</section>'
     )
 
 
 def _bar(grades):
     """One piece for each graded cell, as wide as its points; the words beside it say the same."""
-    pieces = "".join(
-        f'<i class="w{max(1, min(12, round(grade.of or 1)))} {grade.state}"></i>' for grade in grades
-    )
+    wide = [max(1, min(12, round(grade.of or 1))) for grade in grades]
+    pieces = "".join(f'<i class="w{n} {grade.state}"></i>' for n, grade in zip(wide, grades, strict=True))
     return f'<div class="bar" aria-hidden="true">{pieces}</div>' if grades else ""
 
 
 def _summary(grades):
     checked = [grade for grade in grades if not grade.written and not grade.waits]
-    right = [grade for grade in checked if grade.state == "right"]
     lost = [grade for grade in checked if grade.state != "right"]
+    right = len(checked) - len(lost)
     if not checked:
-        return "Nothing is graded yet."
+        return "No check is graded yet."
     if not lost:
-        if len(checked) == 1:
-            return "The one check is right, also on the numbers and sizes that you have not seen. Well done."
-        return f"All {len(checked)} checks are right, also on numbers and sizes that you have not seen. Well done."
+        many = f"All {right} checks are" if right > 1 else "The one check is"
+        return f"{many} right, also on numbers and sizes that the notebook does not show. Well done."
     if not right:
-        return f"None of the {len(checked)} checks is right yet. Begin with the first: {_link(lost[0])}."
-    where = "The one that is not" if len(lost) == 1 else "The first of the others"
-    return f"{len(right)} of {len(checked)} checks are right. {where}: {_link(lost[0])}."
+        many = f"None of the {len(checked)} checks is" if len(checked) > 1 else "The one check is not"
+        return f"{many} right yet. Begin with {_link(lost[0])}."
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return (
+        f"{right} of {len(checked)} checks are right. Look next at {', '.join(map(_link, lost[:3]))}{more}."
+    )
 
 
 SIGNS = {"right": "✓", "part": "◐", "lost": "✗", "waits": "…", "unknown": "?"}
@@ -356,23 +363,25 @@ def _table(grades):
         return ""
     rows = "\n".join(
         f'<tr><th scope="row">{_link(grade)}</th><td class="figure">{_of(grade)}</td>'
-        f'<td class="{grade.state}"><span aria-hidden="true">{SIGNS[grade.state]}</span> '
+        f'<td class="{grade.state}"><span class="sign" aria-hidden="true">{SIGNS[grade.state]}</span> '
         f'<span class="words">{esc(grade.reason)}</span></td></tr>'
         for grade in grades
     )
     lost = any(grade.state in ("lost", "part") and not grade.written for grade in grades)
-    help = f"\n<p>{HELP}</p>" if lost else ""
-    return (
-        '<section aria-labelledby="table-title">\n<h2 id="table-title">Point by point</h2>\n'
+    return _section(
+        "table",
+        "Point by point",
         '<table class="marks">\n<thead><tr><th scope="col">What</th><th scope="col">Points</th>'
-        f'<th scope="col">Why</th></tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>{help}\n</section>'
+        f'<th scope="col">Why</th></tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>'
+        + (f"\n<p>{HELP}</p>" if lost else ""),
     )
 
 
 HELP = (
-    "Each check stands for one property and gives all of its points or none. In the notebook it uses a few numbers "
-    "of the book; grading calls your functions on other numbers, sizes and masks as well. To find a mistake, try "
-    "your function with a batch, with several heads, with more keys than queries, and on a row that sees one key."
+    "Each check stands for one property and gives all of its points or none. In the notebook it uses some of "
+    "the book's numbers; grading calls your functions on other numbers, sizes and masks as well. To find a "
+    "mistake, try your function with a batch, with several heads, with more keys than queries, and on a row "
+    "that sees one key."
 )
 
 
@@ -380,53 +389,42 @@ def _comments(notebook):
     rows = []
     for position, cell in enumerate(notebook.cells):
         words = _comment(cell)
-        if words and words != "You left this as it was." and not _grading(cell).get("grade"):
+        if words and words != UNCHANGED and not _grading(cell).get("grade"):
             name = str(_grading(cell).get("grade_id", "")).removeprefix("answer-")
-            rows.append(
-                f'<li><a href="#cell-{position + 1}">{_label(name)}</a>: <span class="words">{esc(words)}</span></li>'
-            )
-    if not rows:
-        return ""
-    items = "\n".join(rows)
-    return (
-        '<section aria-labelledby="comments-title">\n<h2 id="comments-title">Comments on your code</h2>\n'
-        f"<ul>\n{items}\n</ul>\n</section>"
-    )
+            link = f'<a href="#cell-{position + 1}">{_label(name)}</a>'
+            rows.append(f'<li>{link}: <span class="words">{esc(words)}</span></li>')
+    return _section("comments", "Comments on your code", _list(rows)) if rows else ""
 
 
 def _notes(notes):
-    if not notes:
-        return ""
-    items = "\n".join(f'<li class="words">{esc(sentence(note))}</li>' for note in notes)
-    return (
-        '<section aria-labelledby="notes-title">\n<h2 id="notes-title">Taking in and running</h2>\n'
-        f"<ul>\n{items}\n</ul>\n</section>"
-    )
+    rows = [f'<li class="words">{esc(sentence(note))}</li>' for note in notes if note.strip()]
+    return _section("notes", "Handing in and running", _list(rows)) if rows else ""
 
 
-# --- the notebook -------------------------------------------------------------------------------------------------
+def _list(rows):
+    return "<ul>\n" + "\n".join(rows) + "\n</ul>"
+
+
+# --- the notebook -------------------------------------------------------------------------------------------
 
 
 def _notebook(notebook, grades):
     graded = {grade.position: grade for grade in grades}
-    parts, markdown, left, codes = [], _Markdown(), PAGE_LIMIT, 0
+    parts, markdown, left, codes, read = [], _Markdown(), PAGE_LIMIT, 0, 0
     for position, cell in enumerate(notebook.cells):
         codes += cell.get("cell_type") == "code"
-        shown = _cell(cell, position, graded.get(position), markdown, codes)
+        read += len(_joined(cell.get("source")))
+        shown = _cell(cell, position, graded.get(position), markdown, codes, read <= RICH_LIMIT)
         left -= len(shown)
         if left < 0:
             rest = _count(len(notebook.cells) - position, "cell")
             parts.append(f'<p class="note">The page is full: {rest} more not shown.</p>')
             break
         parts.append(shown)
-    cells = "\n".join(parts)
-    return (
-        '<section id="notebook" aria-labelledby="notebook-title" tabindex="-1">\n'
-        f'<h2 id="notebook-title">Your notebook, as it was graded</h2>\n{cells}\n</section>'
-    )
+    return _section("notebook", "Your notebook, as it was graded", "\n".join(parts))
 
 
-def _cell(cell, position, grade, markdown, codes):
+def _cell(cell, position, grade, markdown, codes, rich):
     grading, parts = _grading(cell), []
     kind = "given"
     if grade:
@@ -439,7 +437,7 @@ def _cell(cell, position, grade, markdown, codes):
         name = f"Code cell {codes}"
         parts.append(f'<p class="what">{name}{WHAT.get(kind, "")}</p>')
         parts.append(_mark(grade))
-        parts.append(_code(_joined(cell.get("source")), f"{name}, code"))
+        parts.append(_code(_joined(cell.get("source")), f"{name}, code", rich))
         note = _dict(cell.get("metadata")).get("course_note")
         parts.append(
             f'<p class="note">{esc(sentence(note))}</p>' if isinstance(note, str) and note.strip() else ""
@@ -451,16 +449,17 @@ def _cell(cell, position, grade, markdown, codes):
         parts.append(_mark(grade))
         source = _joined(cell.get("source"))
         if cell.get("cell_type") == "markdown":
-            parts.append(f'<div class="text">\n{markdown(source, _dict(cell.get("attachments")))}</div>')
+            text = markdown(source, _dict(cell.get("attachments")), rich)
+            parts.append(f'<div class="text">\n{text}</div>')
         else:
-            parts.append(_box(esc(source), f"Cell {position + 1}, raw text"))
+            parts.append(_text(source, f"cell {position + 1}"))
     if _comment(cell) and not grade:
         parts.append(f'<p class="comment words"><strong>Comment:</strong> {esc(_comment(cell))}</p>')
     inside = "\n".join(part for part in parts if part)
     return f'<div class="cell {kind}" id="cell-{position + 1}">\n{inside}\n</div>'
 
 
-WHAT = {"answer": " · your answer", "added": " · added by you", "given": " · given"}
+WHAT = {"given": " · given", "answer": " · your answer", "added": " · added by you"}
 
 
 def _mark(grade):
@@ -471,8 +470,8 @@ def _mark(grade):
         seen = " Its check below passes, but grading looks at more than it does."
     return (
         f'<p class="mark {grade.state}"><strong>{_label(grade.name)}: {_of(grade)}</strong> '
-        f'<span aria-hidden="true">{SIGNS[grade.state]}</span> <span class="words">{esc(grade.reason)}</span>{seen} '
-        '<a href="#points">All points</a></p>'
+        f'<span class="sign" aria-hidden="true">{SIGNS[grade.state]}</span> '
+        f'<span class="words">{esc(grade.reason)}</span>{seen} <a href="#points">All points</a></p>'
     )
 
 
@@ -487,14 +486,16 @@ COLOURS = {
 }  # fmt: skip
 
 
-def _code(source, label):
+def _code(source, label, rich=True):
     source, more = _cut(plain(source))
     pieces = []
-    for kind, piece in PythonLexer(stripnl=False, ensurenl=False).get_tokens(source):
-        while kind not in COLOURS and kind.parent:
+    for kind, piece in (
+        PythonLexer(stripnl=False, ensurenl=False).get_tokens(source) if rich else [(None, source)]
+    ):
+        while kind and kind not in COLOURS:
             kind = kind.parent
         piece = html.escape(piece)
-        pieces.append(f'<span class="{COLOURS[kind]}">{piece}</span>' if kind in COLOURS else piece)
+        pieces.append(f'<span class="{COLOURS[kind]}">{piece}</span>' if kind else piece)
     return _box("".join(pieces), label) + more
 
 
@@ -518,8 +519,11 @@ def _output(output, label):
     if kind == "error":
         trace = output.get("traceback")
         lines = [line for line in trace if isinstance(line, str)] if isinstance(trace, list) else []
-        words = "\n".join(lines) or f"{output.get('ename')}: {output.get('evalue')}"
-        return _text(words, label, " error")
+        # What went wrong first, readable on a phone; where it happened below.
+        message = _text(
+            f"{output.get('ename')}: {output.get('evalue')}", f"{label}, message", " error wrapped"
+        )
+        return message + _text("\n".join(lines), label)
     data = _dict(output.get("data"))
     said = ""
     for mime in PICTURES:
@@ -537,7 +541,8 @@ def _text(text, label, kind=""):
     text, more = _cut(plain(text).rstrip("\n"))
     if not text:
         return ""
-    wrapped = "" if "\n" in text else " wrapped"  # one line is prose or short; columns keep their places
+    # One line is prose, or short; in several, columns must keep their places.
+    wrapped = " wrapped" if "\n" not in text and "wrapped" not in kind else ""
     return _box(html.escape(text), label, f' class="output{kind}{wrapped}"') + more
 
 
@@ -582,47 +587,45 @@ def _jpeg_size(content):
     return None
 
 
-# --- what students write in Markdown ------------------------------------------------------------------------------
+# --- what students write in Markdown ------------------------------------------------------------------------
 
 ALLOWED = re.compile(r"(https?://|mailto:)[^\s]+", re.IGNORECASE)
 
 
 class _Markdown:
-    """Markdown as HTML of few kinds of elements: no HTML of its own, no foreign picture, formulas as they are typed."""
+    """Markdown as HTML of few kinds: nothing raw, no foreign picture, formulas as they were typed."""
 
     def __init__(self):
-        self.parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 40}).enable(
-            ["table", "strikethrough"]
-        )
+        self.parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 40})
+        self.parser.enable(["table", "strikethrough"])
+        self.parser.disable("reference")  # a cell full of them takes minutes
         self.parser.use(dollarmath_plugin, allow_labels=False, double_inline=True).use(amsmath_plugin)
-        self.parser.validateLink = lambda address: (
-            True
-        )  # decided below, where what is left out can be replaced
-        for kind in ("math_inline", "math_inline_double"):
-            self.parser.add_render_rule(
-                kind, lambda _, tokens, at, *__: f"<code>{html.escape(tokens[at].content)}</code>"
-            )
-        for kind in ("math_block", "amsmath", "fence", "code_block"):
-            self.parser.add_render_rule(kind, self._block)
-        self.parser.add_render_rule("image", self._image)
+        self.parser.validateLink = lambda address: True  # decided below, where words can take its place
+        rules = dict.fromkeys(("math_inline", "math_inline_double"), self._formula)
+        rules |= dict.fromkeys(("math_block", "amsmath", "fence", "code_block"), self._block)
+        rules |= {"table_open": self._table, "table_close": self._table, "image": self._image}
+        for kind, rule in rules.items():
+            self.parser.add_render_rule(kind, rule)
         self.level = 2
 
-    def __call__(self, source, attachments):
+    def __call__(self, source, attachments, rich=True):
         source, more = _cut(plain(source))
         level = self.level
         try:
-            if more:
+            if more or not rich:
                 raise ValueError("too long to be read as Markdown")
             tokens = self.parser.parse(source)
             self._headings(tokens)
-            self._tables(tokens)
+            self._cells(tokens)
             for token in tokens:
                 if token.type == "inline":
                     token.children = self._links(token.children)
+                elif token.nesting == 1 and token.level >= 6:
+                    token.attrJoin("class", "deep")
             return self.parser.renderer.render(tokens, self.parser.options, {"attachments": attachments})
         except Exception:  # a page must come out whatever a cell holds; what was written is shown as it is
             self.level = level
-            return f'<pre class="wrapped">{html.escape(source)}</pre>\n{more}'
+            return f'<p class="words">{html.escape(source)}</p>\n{more}'
 
     def _headings(self, tokens):
         """Under the page's own headings, and never more than one level deeper than the heading before."""
@@ -634,18 +637,14 @@ class _Markdown:
                 self.level = min(int(token.tag[1]) + 2, self.level + 1, 6)
                 token.tag = tokens[at + 2].tag = f"h{self.level}"
 
-    def _tables(self, tokens):
+    def _cells(self, tokens):
+        """Table cells without inline styles, which the policy forbids, and no header cell without words."""
         for at, token in enumerate(tokens):
             if token.type in ("th_open", "td_open"):
-                side = str(token.attrs.get("style", ""))  # the policy has no inline styles
-                token.attrs = {"class": side.removeprefix("text-align:")} if side else {}
+                side = str(token.attrs.get("style", "")).removeprefix("text-align:")
+                token.attrs = {"class": f"at-{side}"} if side else {}
                 if token.type == "th_open" and not _words(tokens[at + 1].children):
                     token.tag = tokens[at + 2].tag = "td"
-        self.parser.add_render_rule(
-            "table_open",
-            lambda *_: '<div class="wide" tabindex="0" role="group" aria-label="table"><table>\n',
-        )
-        self.parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
 
     def _links(self, children):
         """Links to the web and to mail addresses; of any other only the words stay."""
@@ -666,6 +665,14 @@ class _Markdown:
             else:
                 kept.append(token)
         return kept
+
+    def _formula(self, tokens, at, options, env):
+        return f"<code>{html.escape(tokens[at].content)}</code>"
+
+    def _table(self, tokens, at, options, env):
+        if tokens[at].nesting < 0:
+            return "</table>\n</div>\n"
+        return '<div class="wide" tabindex="0" role="group" aria-label="table">\n<table>\n'
 
     def _block(self, tokens, at, options, env):
         return _box(html.escape(tokens[at].content.strip("\n")), "formula or code") + "\n"
@@ -692,7 +699,7 @@ def _end(children, at):
     return next(n for n in range(at, len(children)) if children[n].type == "link_close")
 
 
-# --- the page's frame ---------------------------------------------------------------------------------------------
+# --- the page's frame ---------------------------------------------------------------------------------------
 
 
 def _colours(side):
@@ -703,83 +710,90 @@ def _colours(side):
 
 STYLE = (
     ":root { color-scheme: light dark; --page: #ffffff; --box: #f5f6f8; --ink: #222832; --quiet: #4b5565; "
-    "--line: #c9ced6; --link: #0a6577; " + _colours(0) + " }\n"
-    "@media (prefers-color-scheme: dark) { :root { --page: #14181e; --box: #222832; --ink: #d5dbe3; --quiet: #a9b2bf; "
-    "--line: #48505c; --link: #6cc7d8; " + _colours(1) + " } }\n"
-    """
+    f"--line: #c9ced6; --link: #0a6577; {_colours(0)} }}\n"
+    "@media (prefers-color-scheme: dark) { :root { --page: #14181e; --box: #222832; --ink: #d5dbe3; "
+    f"--quiet: #a9b2bf; --line: #48505c; --link: #6cc7d8; {_colours(1)} }} }}\n"
+    + """
 * { box-sizing: border-box; }
 html { background: var(--page); color: var(--ink); -webkit-text-size-adjust: 100%; }
 body { margin: 0 auto; max-width: 48rem; padding: 1.5rem 1rem 4rem; overflow-wrap: anywhere;
   font: 1.0625rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 a { color: var(--link); text-decoration-thickness: 1px; text-underline-offset: 0.18em; }
 :focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
+section:focus { outline: 0; }
 .skip { position: absolute; left: -100rem; }
 .skip:focus { left: 1rem; top: 0.5rem; padding: 0.4rem 0.8rem; background: var(--page); }
 h1, h2, h3, h4, h5, h6 { line-height: 1.25; font-weight: 650; letter-spacing: -0.01em; text-wrap: balance; }
 h1 { font-size: clamp(1.7rem, 1.3rem + 2vw, 2.2rem); margin: 0.5rem 0 0; }
-h2 { font-size: 1.35rem; margin: 2.5rem 0 0.75rem; }
+h2 { font-size: 1.45rem; margin: 2.5rem 0 0.75rem; }
 h3 { font-size: 1.3rem; margin: 1.5rem 0 0.5rem; }
 h4 { font-size: 1.15rem; margin: 1.5rem 0 0.5rem; }
 h5, h6 { font-size: 1rem; margin: 1.25rem 0 0.5rem; }
 p, ul, ol, blockquote { margin: 0.75rem 0; }
 .who { margin: 0.25rem 0 0; color: var(--quiet); }
-header + main h2:first-child, main > section:first-child h2 { margin-top: 1.75rem; }
+main > section:first-child h2 { margin-top: 1.75rem; }
 .total { font-size: 1.35rem; margin: 0 0 0.5rem; }
 .total strong { font-size: 2.4rem; line-height: 1.1; letter-spacing: -0.02em; }
 .bar { display: flex; gap: 3px; height: 0.9rem; margin: 0 0 1rem; }
 .bar i { flex: 1 1 0; border-radius: 2px; border: 2px solid var(--quiet); min-width: 2px; }
 .bar .right { background: var(--right); border-color: var(--right); }
-.bar .part { border-color: var(--lost); background: linear-gradient(to top, var(--lost) 50%, transparent 50%); }
+.bar .part { border-color: var(--lost);
+  background: linear-gradient(to top, var(--lost) 50%, transparent 50%); }
 .bar .lost { border-color: var(--lost); }
 .bar .waits { border: 2px dotted var(--waits); }
 """
     + "".join(f".bar .w{n} {{ flex-grow: {n}; }}\n" for n in range(2, 13))
     + """.words { white-space: pre-line; }
 table { border-collapse: collapse; font-size: 1rem; }
-th, td { padding: 0.4rem 0.7rem 0.4rem 0; text-align: left; vertical-align: baseline; border-bottom: 1px solid var(--line); }
+th, td { padding: 0.4rem 0.7rem 0.4rem 0; text-align: left; vertical-align: baseline;
+  border-bottom: 1px solid var(--line); }
 td:last-child, th:last-child { padding-right: 0; }
 th { font-weight: 600; }
-.marks { width: 100%; }
-.marks tbody th { font-weight: 500; max-width: 12rem; }
-.marks .figure { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.marks { width: 100%; table-layout: fixed; }
+.marks th:first-child { width: 30%; }
+.marks th:nth-child(2) { width: 5.5rem; }
+.marks tbody th { font-weight: 500; }
+.marks .figure { font-variant-numeric: tabular-nums; }
 .marks thead th { color: var(--quiet); font-size: 0.9rem; }
-td.right > :first-child, .mark.right > span:first-of-type { color: var(--right); }
-td:is(.lost, .part) > :first-child, .mark:is(.lost, .part) > span:first-of-type { color: var(--lost); }
-td.waits > :first-child, .mark.waits > span:first-of-type { color: var(--waits); }
+.right > .sign { color: var(--right); }
+:is(.lost, .part) > .sign { color: var(--lost); }
+.waits > .sign { color: var(--waits); }
 .cell { margin: 1.5rem 0; scroll-margin-top: 1rem; }
 .what { margin: 0 0 0.3rem; font-size: 0.85rem; color: var(--quiet); }
-.mark, .comment { margin: 0 0 0.5rem; padding: 0.5rem 0.8rem; background: var(--box); border-radius: 0.3rem; border-left: 0.3rem solid var(--quiet); }
+.mark, .comment { margin: 0 0 0.5rem; padding: 0.5rem 0.8rem; background: var(--box);
+  border-radius: 0.3rem; border-left: 0.3rem solid var(--quiet); }
 .comment { margin: 0.5rem 0 0; border-left-color: var(--link); }
 .mark.right { border-left-color: var(--right); }
 .mark:is(.lost, .part) { border-left-color: var(--lost); }
 .mark.waits { border-left-color: var(--waits); }
 .note { color: var(--quiet); font-size: 0.95rem; }
 .text { overflow: clip; overflow-clip-margin: 0.5rem; }
-.answer > .text, .graded > .text, .added > .text { padding: 0 0.9rem; border: 1px solid var(--line); border-radius: 0.4rem; }
+:is(.answer, .graded, .added) > .text { padding: 0 0.9rem; border: 1px solid var(--line);
+  border-radius: 0.4rem; }
 .text :is(ul, ol) { padding-left: 1.5rem; }
-blockquote { margin-left: 0; padding-left: 0.9rem; border-left: 3px solid var(--line); color: var(--quiet); }
-.text :is(ul, ol, blockquote) :is(ul, ol, blockquote) :is(ul, ol, blockquote) :is(ul, ol, blockquote) { margin-left: 0; padding-left: 0; border: 0; list-style-position: inside; }
+blockquote { margin-left: 0; padding-left: 0.9rem; border-left: 3px solid var(--line); }
+.text .deep { margin-left: 0; padding-left: 0; border: 0; list-style-position: inside; }
 .text hr { border: 0; border-top: 1px solid var(--line); }
 code, pre { font: 0.875rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace; }
 code { font-size: 0.9em; background: var(--box); padding: 0.05em 0.25em; border-radius: 0.2rem; }
-pre { margin: 0.4rem 0; padding: 0.8rem 1rem; background: var(--box); border-radius: 0.4rem; overflow: auto; max-height: 36rem;
-  white-space: pre; overflow-wrap: normal; tab-size: 4; unicode-bidi: isolate; }
+pre { margin: 0.4rem 0; padding: 0.8rem 1rem; background: var(--box); border-radius: 0.4rem; overflow: auto;
+  max-height: 36rem; white-space: pre; overflow-wrap: normal; tab-size: 4; unicode-bidi: isolate; }
 .answer > pre:first-of-type { border-left: 0.3rem solid var(--link); border-radius: 0.3rem; }
 .output { background: none; border: 1px solid var(--line); max-height: 24rem; }
 .output.error { border-color: var(--lost); }
 .wrapped { white-space: pre-wrap; overflow-wrap: anywhere; }
-img { display: block; max-width: 100%; height: auto; margin: 0.5rem 0; background: #ffffff; border-radius: 0.3rem; }
+img { display: block; max-width: 100%; height: auto; margin: 0.5rem 0; background: #ffffff;
+  border-radius: 0.3rem; }
 .wide { overflow-x: auto; overflow-wrap: normal; }
 .wide table { font-size: 0.95rem; }
-td.right { text-align: right; }
-th.right { text-align: right; }
-.marks td.right { text-align: left; }
-.center { text-align: center; }
-.k { color: var(--k); } .s { color: var(--s); } .n { color: var(--n); } .f { color: var(--f); } .c { color: var(--c); }
+.at-right { text-align: right; }
+.at-center { text-align: center; }
+.k { color: var(--k); } .s { color: var(--s); } .n { color: var(--n); }
+.f { color: var(--f); } .c { color: var(--c); }
 @media (max-width: 30rem) {
   body { font-size: 1rem; }
   .marks { font-size: 0.95rem; }
-  .marks tbody th { max-width: 6.5rem; }
+  .marks th:nth-child(2) { width: 4.2rem; }
   th, td { padding-right: 0.5rem; }
 }
 @media print {

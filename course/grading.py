@@ -1,4 +1,4 @@
-"""Grade a class: student by student, each failure its own, resumable, in parallel, with a display of progress."""
+"""Grade a class: student by student, each failure its own, resumable, in parallel, showing progress."""
 
 import concurrent.futures
 import hashlib
@@ -36,7 +36,7 @@ def new_class(root, names=None):
     root.chmod(0o700)
     (root / settings.SECRET).write_text(os.urandom(16).hex() + "\n")
     (root / settings.CONFIG).write_text(
-        "# Settings of this class. Due dates: python -m course due. What may be changed is in the instructor's guide.\n"
+        "# Settings of this class; what may be changed is in the instructor's guide.\n"
         "import sys\n\n"
         f"sys.path.insert(0, {str(settings.REPOSITORY)!r})\n\n"
         "from course import settings  # noqa: E402\n\n"
@@ -132,7 +132,9 @@ def _graded(root, name, waiting, workers):
 
 
 def _line(record):
-    points = f"{record['points']:g}/{record['of']:g}" if record["status"] == "graded" else record["status"].upper()
+    points = (
+        f"{record['points']:g}/{record['of']:g}" if record["status"] == "graded" else record["status"].upper()
+    )
     words = f": {record['reason']}" if record["reason"] else ""
     marked = f", {len(record['flags'])} flags" if record["flags"] else ""
     return f"{record['student']}: {points}{words}{marked} ({record['seconds']:.1f} s)"
@@ -144,9 +146,9 @@ def grade_student(root, name, student):
     Returns
     -------
     dict
-        ``student``; ``status`` ("graded", "refused": the file cannot be read, marked 0 with the reason, or "failed":
-        no mark at all, the reason says why); ``reason``; ``points`` and ``of`` by the grader; ``flags`` for the
-        instructor; ``notes`` for the student; ``seconds``.
+        ``student``; ``status`` ("graded", "refused": the file cannot be read, marked 0 with the reason, or
+        "failed": no mark at all, the reason says why); ``reason``; ``points`` and ``of`` by the grader;
+        ``flags`` for the instructor; ``notes`` for the student; ``seconds``.
     """
     root, began = Path(root).resolve(), time.monotonic()
     config = settings.load(root)
@@ -218,8 +220,14 @@ def _nbgrader(converter, config, *, force=True, **which):
 
 
 def _strays(handed_in):
-    found = sorted(path.name for path in handed_in.parent.glob("*") if path.name not in (handed_in.name, "timestamp.txt"))
-    return [f"other files were ignored: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}"] if found else []
+    found = sorted(
+        path.name for path in handed_in.parent.glob("*") if path.name not in (handed_in.name, "timestamp.txt")
+    )
+    return (
+        [f"other files were ignored: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}"]
+        if found
+        else []
+    )
 
 
 def _done_path(root, name, student):

@@ -1,4 +1,4 @@
-"""What nbgrader calls while it grades: put read-only cells back, run in the sandbox, take the outside verdict."""
+"""What nbgrader calls while it grades: put read-only cells back, run in the sandbox, take the verdict."""
 
 import json
 from pathlib import Path
@@ -38,10 +38,11 @@ class Run(NbGraderPreprocessor):
         about = notebook.metadata.setdefault("course", {})
         about["assignment"], about["title"] = assignment.name, assignment.title
         about["marks"] = {
-            name: {"points": mark.points, "of": mark.of, "reason": mark.reason} for name, mark in found.marks.items()
+            name: {"points": mark.points, "of": mark.of, "reason": mark.reason}
+            for name, mark in found.marks.items()
         }
         about["notes"] = [*about.get("notes", []), *notes, *found.problems]
-        about["flags"] = flags(notebook, found)
+        about["flags"] = flags(assignment, notebook, found)
         return notebook, resources
 
 
@@ -95,11 +96,10 @@ def run(assignment, notebook):
     for position in code:
         notebook.cells[position].outputs, notebook.cells[position].execution_count = [], None
     notes, done = [], set()
-    plain = nbformat.from_dict({"cells": notebook.cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
     try:
         with Sandbox(limits, assignment.uses) as box:
-            request = {"do": "run", "cell_seconds": limits.cell_seconds}
-            box.send(request | {"notebook": json.dumps(text.as_json(plain))})
+            cells = [[position, notebook.cells[position].source] for position in code]
+            box.send({"do": "run", "cell_seconds": limits.cell_seconds, "cells": cells})
             while True:
                 reply = box.receive(limits.seconds)
                 if not isinstance(reply, dict) or "done" in reply:
@@ -114,10 +114,12 @@ def run(assignment, notebook):
                     cell.metadata["course_note"] = str(reply["note"])[:200]
                     notes.append(f"code cell {code.index(position) + 1}: {cell.metadata['course_note']}")
     except Ended as error:
-        notes.append(f"the run was stopped: {error}")
+        notes.append(f"code cell {min(len(done) + 1, len(code))}: the run was stopped, {error}")
     missing = [position for position in code if position not in done]
     if missing:
-        notes.append(f"{len(missing)} of {len(code)} code cells did not run for this page; points do not depend on it")
+        notes.append(
+            f"{len(missing)} of {len(code)} code cells did not run for this page; points do not depend on it"
+        )
     return notes
 
 
@@ -138,16 +140,18 @@ def _outputs(listing):
             nbformat.validator.validate(output, ref="output", version=4, version_minor=5)
             kept.append(output)
     except Exception:
-        kept.append(nbformat.v4.new_output("stream", name="stdout", text="[this cell's output could not be read]\n"))
+        kept.append(
+            nbformat.v4.new_output("stream", name="stdout", text="[this cell's output could not be read]\n")
+        )
     return kept
 
 
-def flags(notebook, found):
+def flags(assignment, notebook, found):
     """For the instructor: where the notebook's own check and the outside verdict disagree."""
-    listed = []
+    listed, told = [], verdict.told_only_by_the_verdict(assignment)
     for cell in notebook.cells:
         name = cell.metadata.get("nbgrader", {}).get("grade_id")
-        if name not in found.marks or utils.is_solution(cell):
+        if name not in found.marks or name in told or utils.is_solution(cell):
             continue
         # Errors only: a warning on stderr is no failure.
         ran = cell.execution_count is not None
@@ -155,7 +159,9 @@ def flags(notebook, found):
         mark = found.marks[name]
         right = mark.points == mark.of
         if passed and not right:
-            listed.append(f"{name}: its own check passes, the verdict does not ({mark.reason}; {mark.detail})")
+            listed.append(
+                f"{name}: its own check passes, the verdict does not ({mark.reason}; {mark.detail})"
+            )
         elif right and not passed:
             listed.append(f"{name}: its own check {'fails' if ran else 'did not run'}, the verdict passes")
     return listed

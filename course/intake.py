@@ -1,8 +1,7 @@
 """Files that students hand in: read without trust, and what was not the student's to change put back.
 
-:func:`read` makes a sound notebook of an untrusted file or says, to the student, why it cannot. :func:`restore`
-then makes it an answer to one assignment: every text, given cell and check as released, the student's own cells
-untouched.
+:func:`read` makes a sound notebook of an untrusted file or says, to the student, why it cannot. Then
+:func:`restore` makes it an answer to an assignment: texts, given cells and checks as released, the rest as it is.
 """
 
 import copy
@@ -299,7 +298,7 @@ def restore(assignment, notebook):
 
     Afterwards every text, given cell and check stands there exactly once, as released. Answers and written
     answers keep the student's text, extra cells and the order stay, and no cell has metadata but what was
-    released. A missing answer cell is not put back: its stub would take the place of a function written elsewhere.
+    released. A missing answer cell is not put back: its stub would replace a function written elsewhere.
 
     Parameters
     ----------

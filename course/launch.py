@@ -60,8 +60,10 @@ def _is_root():
 
 
 if plan["descriptor"] is None:
-    found = {f"it can reach {path}": os.path.exists(path) and bool(os.listdir(path) if os.path.isdir(path) else 1)
-             for path in plan["must_not_exist"]}
+    found = {
+        f"it can reach {path}": os.path.exists(path) and bool(os.listdir(path) if os.path.isdir(path) else 1)
+        for path in plan["must_not_exist"]
+    }
     found["it can reach a network"] = _reaches_network()
     found["it runs as root"] = _is_root()
     found["it can write outside its home"] = any(map(_writes, ("/", "/usr", "/opt", "/opt/site", "/dev")))

@@ -195,7 +195,7 @@ def _sorted(infos, names):
         # A folder that the instructor named is no student's doing; such a name is nobody's.
         if not given.strip(".") or given == MAC or (names == "plain" and _unsafe(name)):
             if not name.endswith("/"):
-                (stray if _is_stray(name) else nobody).append(said(name))
+                (stray if _is_stray(name) and not _unsafe(name) else nobody).append(said(name))
             continue
         if names == "canvas":
             given = f"{given}_{match['number']}"

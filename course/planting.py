@@ -1,4 +1,4 @@
-"""Submissions made on purpose: mistakes that must cost their own property, variants that must cost nothing."""
+"""Submissions made on purpose: mistakes that cost their own property, variants that cost nothing."""
 
 import importlib.util
 from typing import NamedTuple
@@ -43,7 +43,9 @@ def planted(name):
     answers = {cell.id for cell in assignment.of_kind("answer") + assignment.of_kind("choice")}
     for one in (*module.MISTAKES, *module.VARIANTS):
         if unknown := set(one.answers) - answers:
-            raise text.TextError(f"{path.name}: {one.name} replaces {', '.join(unknown)}, which is no answer cell")
+            raise text.TextError(
+                f"{path.name}: {one.name} replaces {', '.join(unknown)}, which is no answer cell"
+            )
         if unknown := set(one.loses) - set(assignment.properties):
             raise text.TextError(f"{path.name}: {one.name} loses {', '.join(unknown)}, which is no property")
         if isinstance(one, Planted) and not one.loses:
@@ -58,7 +60,8 @@ def submission(assignment, answers=None, *, solved=True):
     if solved:
         filled |= {f"answer-{cell.id}": text.solution(cell.source) for cell in assignment.of_kind("answer")}
         filled |= {
-            f"answer-{cell.id}": f'{cell.id} = "{text.right_letter(cell)}"' for cell in assignment.of_kind("choice")
+            f"answer-{cell.id}": f'{cell.id} = "{text.right_letter(cell)}"'
+            for cell in assignment.of_kind("choice")
         }
     filled |= {f"answer-{name}": code for name, code in (answers or {}).items()}
     for cell in notebook.cells:

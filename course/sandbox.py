@@ -264,7 +264,14 @@ def _command(descriptor, limits, packages):
         else [],
     }
     python, home = _python()
-    command = ["bwrap", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    command = [
+        "bwrap",
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
     if not as_root:
         command += ["--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
     command += ["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
@@ -289,7 +296,7 @@ def _command(descriptor, limits, packages):
     for name in REDUCED:
         command += ["--ro-bind", str(ATTNLIB / name), f"/opt/lib/attnlib/{name}"]
     command += ["--ro-bind", str(HERE / "sandboxed.py"), "/opt/lib/attnlib/__init__.py"]
-    for name in ("launch.py", "worker.py", "wire.py", "kernel.py"):
+    for name in ("launch.py", "worker.py", "wire.py"):
         command += ["--ro-bind", str(HERE / name), f"/opt/grader/{name}"]
     if fonts := _font_list():
         command += ["--ro-bind", str(fonts), f"/opt/grader/{fonts.name}"]

@@ -1,8 +1,8 @@
-"""nbgrader's settings for a class of this course: every run in the sandbox, every point from the outside verdict.
+"""nbgrader's settings for a class: every run in the sandbox, every point from the outside verdict.
 
-A class folder's ``nbgrader_config.py`` calls :func:`configure`, so that nbgrader's own commands and its formgrader
-page use the same. The names of the gradebook and of the folder for hand-ins are not nbgrader's defaults: if that
-file is broken, nbgrader goes on without it (it only logs the error), and then finds nothing to grade.
+A class folder's ``nbgrader_config.py`` calls :func:`configure`, so that nbgrader's own commands and its
+formgrader page use the same. The gradebook and the folder for hand-ins do not have nbgrader's default names:
+if that file is broken, nbgrader goes on without it (it only logs the error), and then finds nothing to grade.
 """
 
 import math
@@ -71,19 +71,34 @@ def load(root):
     """
     root = Path(root).resolve()
     if not (root / CONFIG).is_file():
-        raise ConfigError(f"{root.name} is no class folder: it has no {CONFIG}; make one with: python -m course new")
+        raise ConfigError(
+            f"{root.name} is no class folder: it has no {CONFIG}; make one with: python -m course new"
+        )
     try:
         config = PyFileConfigLoader(CONFIG, path=str(root)).load_config()
     except Exception as error:
-        raise ConfigError(f"{CONFIG} cannot be read, so nothing was graded: {type(error).__name__}: {error}") from None
-    for name, needed in (("sanitize_preprocessors", [Restore]), ("autograde_preprocessors", [Run, SaveVerdict])):
+        raise ConfigError(
+            f"{CONFIG} cannot be read, so nothing was graded: {type(error).__name__}: {error}"
+        ) from None
+    for name, needed in (
+        ("sanitize_preprocessors", [Restore]),
+        ("autograde_preprocessors", [Run, SaveVerdict]),
+    ):
         found = list(config.Autograde.get(name, []))
         if [one for one in found if one in needed] != needed:
-            raise ConfigError(f"{CONFIG} does not run submissions in the sandbox (Autograde.{name}); nothing was graded")
-        if strangers := [one for one in found if getattr(one, "__name__", "") in ("Execute", "ExecutePreprocessor")]:
-            raise ConfigError(f"{CONFIG} runs submissions outside the sandbox ({strangers[0].__name__}); nothing was graded")
+            raise ConfigError(
+                f"{CONFIG} does not run submissions in the sandbox (Autograde.{name}); nothing was graded"
+            )
+        if strangers := [
+            one for one in found if getattr(one, "__name__", "") in ("Execute", "ExecutePreprocessor")
+        ]:
+            raise ConfigError(
+                f"{CONFIG} runs submissions outside the sandbox ({strangers[0].__name__}); nothing was graded"
+            )
     if not (root / SECRET).is_file() or len((root / SECRET).read_text().strip()) < 16:
-        raise ConfigError(f"{SECRET} is missing or too short; nothing was graded. Restore it, or start a new class folder")
+        raise ConfigError(
+            f"{SECRET} is missing or too short; nothing was graded. Restore it, or start a new class folder"
+        )
     return config
 
 

@@ -1,14 +1,13 @@
 """One text per assignment, and the notebooks made from it: for students, for nbgrader, for instructors.
 
-The same text gives the same bytes. Solutions stand only in the text and in the solved notebook; hidden cases only in
-the text, from where the grader reads them: neither is ever in a notebook that a student or nbgrader gets.
+The same text gives the same bytes. Solutions stand only in the text and in the solved notebook, and so do
+hidden cases, which the grader reads from the text: neither is in a notebook that a student or nbgrader gets.
 """
 
 import ast
 import functools
 import hashlib
 import importlib
-import json
 import math
 import re
 import textwrap
@@ -134,7 +133,9 @@ def _read_cell(cell, where, space):
         if sum(why is None for _, why in answers) != 1:
             raise TextError(f"{where}: {identity} needs exactly one right answer (null)")
         if len({text for text, _ in answers}) != len(answers):
-            raise TextError(f"{where}: {identity} offers the same answer twice: {[text for text, _ in answers]}")
+            raise TextError(
+                f"{where}: {identity} offers the same answer twice: {[text for text, _ in answers]}"
+            )
     if kind == "answer" and (cell.source.count(BEGIN) != cell.source.count(END) or BEGIN not in cell.source):
         raise TextError(f"{where}: {identity} needs {BEGIN} and {END}")
     if kind != "answer" and BEGIN in cell.source:
@@ -151,20 +152,24 @@ def _check(name, cells):
             raise TextError(f"{name}: more than one {kinds[0]} cell is called {', '.join(twice)}")
     ids = {kind: {cell.id for cell in cells if cell.kind == kind} for kind in KINDS}
     if missing := ids["check"] ^ ids["hidden"]:
-        raise TextError(f"{name}: a check without hidden cases, or the other way round: {', '.join(sorted(missing))}")
+        raise TextError(
+            f"{name}: a check without hidden cases, or the other way round: {', '.join(sorted(missing))}"
+        )
     if missing := ids["written"] ^ ids["rubric"]:
-        raise TextError(f"{name}: a question without a rubric, or the other way round: {', '.join(sorted(missing))}")
+        raise TextError(
+            f"{name}: a question without a rubric, or the other way round: {', '.join(sorted(missing))}"
+        )
 
 
 # --- numbers computed when a notebook is made ------------------------------------------------------------------
 
 
 def fill(source, where, space):
-    """Put the value of each ``{{ expression }}`` in its place; names are those of the setup cells before it."""
+    """Put the value of each ``{{ expression }}`` in its place; setup cells before it give the names."""
 
     def value(match):
         try:
-            return str(eval(match[1].strip(), dict(namespace())))  # the course's own text
+            return str(eval(match[1].strip(), space))  # the course's own text
         except Exception as error:
             raise TextError(f"{where}: {{{{{match[1]}}}}}: {type(error).__name__}: {error}") from None
 
@@ -187,8 +192,12 @@ def namespace():
 def rounded(x, digits=4):
     """A number or an array as a literal: rounded, no -0.0."""
     values = np.round(np.asarray(x, dtype=np.float64), digits) + 0.0
-    return repr(values.tolist()).replace("-inf", "-np.inf").replace("inf", "np.inf").replace("np.np.", "np.").replace(
-        "nan", "np.nan"
+    return (
+        repr(values.tolist())
+        .replace("-inf", "-np.inf")
+        .replace("inf", "np.inf")
+        .replace("np.np.", "np.")
+        .replace("nan", "np.nan")
     )
 
 
@@ -232,7 +241,9 @@ def stub(source):
         ]
         return "\n".join(f"{name} = None" for name in targets)
 
-    region = re.compile(rf"^([ \t]*){re.escape(BEGIN)}[^\n]*\n(.*?)^[ \t]*{re.escape(END)}[^\n]*$", re.M | re.S)
+    region = re.compile(
+        rf"^([ \t]*){re.escape(BEGIN)}[^\n]*\n(.*?)^[ \t]*{re.escape(END)}[^\n]*$", re.M | re.S
+    )
     return region.sub(replace, source)
 
 
@@ -277,7 +288,9 @@ def _shown(cell, count, solved):
         source = cell.source if solved else "*Your answer here.*"
         yield "markdown", source, _meta(cell.id, solution=True, points=cell.points)
     elif cell.kind == "choice":
-        options = "\n".join(f"- **{letter})** {text}" for letter, (text, _) in zip(LETTERS, cell.answers, strict=False))
+        options = "\n".join(
+            f"- **{letter})** {text}" for letter, (text, _) in zip(LETTERS, cell.answers, strict=False)
+        )
         statement = f"{cell.source}\n\n{options}"
         yield "markdown", statement, _locked(f"text-{count:03d}", statement, "markdown")
         letters = LETTERS[: len(cell.answers)]
@@ -291,8 +304,10 @@ def _shown(cell, count, solved):
         yield "code", check, _locked(cell.id, check, "code", cell.points)
     elif solved and cell.kind == "rubric":
         yield "markdown", f"**Rubric** ({cell.id})\n\n{cell.source}", {}
-    elif solved and cell.kind == "hidden":
+    elif solved and cell.kind in ("hidden", "setup"):
         fence = f"Hidden cases of `{cell.id}`, run by the grader outside the student's process:\n\n"
+        if cell.kind == "setup":
+            fence = "Names that hidden cases and computed numbers use; in no student's notebook:\n\n"
         yield "markdown", f"{fence}```python\n{cell.source}\n```", {}
 
 
@@ -328,7 +343,3 @@ def write(folder, name):
         path.write_text(dump(notebook), encoding="utf-8", newline="\n")
         paths.append(path)
     return paths
-
-
-def as_json(notebook):
-    return json.loads(nbformat.writes(notebook, version=4))

@@ -84,13 +84,20 @@ def cases(assignment, secret):
     return {name: list(found) for name, found in _cases(assignment, secret).items()}
 
 
+def told_only_by_the_verdict(assignment):
+    """Properties that are one number or letter: their visible check cannot hold the answer, so it may well pass."""
+    return {name for name, asked in cases(assignment, "").items() if all(case.reads for case in asked)}
+
+
 @functools.lru_cache(maxsize=8)
 def _cases(assignment, secret):
     found = {name: [] for name in assignment.properties}
     shared = dict(text.namespace())
     for cell in assignment.cells:
         if cell.kind == "setup":
-            exec(compile(cell.source, f"{assignment.name}.myst.md: setup", "exec"), shared)  # the course's own text
+            exec(
+                compile(cell.source, f"{assignment.name}.myst.md: setup", "exec"), shared
+            )  # the course's own text
         if cell.kind == "choice":
             found[cell.id].append(_choice(cell))
         if cell.kind != "hidden":
@@ -271,7 +278,7 @@ def difference(got, right, rounded, tol=None):
     if tol is None:
         tol = _tolerance(right, np.asarray(rounded, dtype=np.float64))
     finite = np.isfinite(right)
-    return None if bool(np.all(np.abs(got - right)[finite] <= tol)) else "the numbers differ"
+    return None if bool(np.all(np.abs(got[finite] - right[finite]) <= tol)) else "the numbers differ"
 
 
 def _tolerance(right, rounded):
@@ -280,7 +287,7 @@ def _tolerance(right, rounded):
     if not finite.any():
         return 0.0
     size = float(np.abs(right[finite]).max())
-    return max(2 * float(np.abs(rounded - right)[finite].max()), 16 * EPS32 * max(size, 1.0))
+    return max(2 * float(np.abs(rounded[finite] - right[finite]).max()), 16 * EPS32 * max(size, 1.0))
 
 
 def _kind(value):
@@ -344,7 +351,8 @@ def grade(assignment, cells, secret, limits=None):
     questions = cases(assignment, secret)
     # Compositions last: they alone are answered with the grader's right pieces at hand.
     order = sorted(
-        ((name, case) for name, asked in questions.items() for case in asked), key=lambda one: bool(one[1].stand_ins)
+        ((name, case) for name, asked in questions.items() for case in asked),
+        key=lambda one: bool(one[1].stand_ins),
     )
     session = _Session(assignment, cells, limits)
     failed, details = {}, {}
@@ -432,7 +440,9 @@ class _Session:
         if reply.get("problem"):
             kind = str(reply["problem"][0])
             if kind != "NotImplementedError" and self.starts == 1:
-                self.problems.append(f"code cell {position + 1}: {kind if kind in _BUILTIN_ERRORS else 'an error'}")
+                self.problems.append(
+                    f"code cell {position + 1}: {kind if kind in _BUILTIN_ERRORS else 'an error'}"
+                )
 
     def _call(self, case):
         if case.reads:
@@ -468,7 +478,9 @@ def _small(value):
     """Refuse what would cost the grader itself time or memory."""
     if isinstance(value, np.ndarray):
         if value.size > ASK_NUMBERS or value.ndim > ASK_AXES:
-            raise ValueError(f"an array of shape {value.shape}; at most {ASK_NUMBERS} numbers can be handed over")
+            raise ValueError(
+                f"an array of shape {value.shape}; at most {ASK_NUMBERS} numbers can be handed over"
+            )
     elif isinstance(value, (list, tuple)):
         if len(value) > 64:
             raise ValueError("a list of more than 64 things")

@@ -1,13 +1,16 @@
-"""What runs inside the sandbox: either a notebook, cell by cell in a kernel, or a student's functions on request.
+"""What runs inside the sandbox: either a notebook, cell by cell for its outputs, or a student's functions on request.
 
 Nothing that this process says is trusted: it sends outputs to look at and values to compare, and the grader decides.
 """
 
 import contextlib
 import io
+import json
 import os
+import signal
 import socket
 import sys
+import time
 import traceback
 import types
 
@@ -21,62 +24,114 @@ def main(descriptor):
     # The descriptor stays ours: a forked child or an exec'd program must not hold the connection open.
     os.set_inheritable(descriptor, False)
     stream = socket.socket(fileno=descriptor).makefile("rwb")
-    request = wire.receive(stream)
+    request = wire.receive(stream, trusted=True)
     if request["do"] == "run":
         run_notebook(stream, request)
     else:
         serve_functions(stream, request)
 
 
-# --- a notebook in a kernel ---------------------------------------------------------------------------------
+# --- a notebook, for its outputs -----------------------------------------------------------------------------
 
 
 def run_notebook(stream, request):
-    """Run all code cells and send each cell's outputs as soon as it is done."""
-    import nbformat
-    from jupyter_client.kernelspec import KernelSpec
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-
-    notebook = nbformat.reads(request["notebook"], as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=request["cell_seconds"],
-        interrupt_on_timeout=True,
-        allow_errors=True,
-        record_timing=False,
-        coalesce_streams=True,
-        kernel_name="python3",
-        resources={"metadata": {"path": "/home/student"}},
-    )
-    client.create_kernel_manager()
-    argv = [sys.executable, "-I", "-B", "/opt/grader/kernel.py", "-f", "{connection_file}"]
-    options = ["--HistoryManager.enabled=False", "--InteractiveShellApp.ignore_cwd=True", "--log-level=CRITICAL"]
-    client.km._kernel_spec = KernelSpec(argv=argv + options, display_name="Python 3", language="python")
-    client.km.transport = "ipc"
-    client.km.ip = "/tmp/kernel"
-    with client.setup_kernel():
-        for position, cell in enumerate(notebook.cells):
-            if cell.cell_type != "code":
-                continue
-            try:
-                client.execute_cell(cell, position)
-                note = None
-            except CellTimeoutError:
-                note = f"stopped after {request['cell_seconds']:.0f} s"
-            except DeadKernelError:
-                note = "this cell ended the Python process"
-            wire.send(stream, {"cell": position, "outputs": _small(cell.outputs), "note": note})
-            if note:
-                # A kernel that ignored its interrupt, or is gone, runs nothing after this.
-                break
+    """Run code cells one after the other and send each cell's outputs as soon as it is done."""
+    os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+    page = Page()
+    for position, source in request["cells"]:
+        page.outputs.clear()
+        note = page.run(source, request["cell_seconds"])
+        wire.send(stream, {"cell": position, "outputs": _small(page.outputs), "note": note})
     wire.send(stream, {"done": True})
+
+
+class Page:
+    """IPython without a kernel: what cells print, show and raise is gathered in the order in which it comes."""
+
+    def __init__(self):
+        from IPython.core.displaypub import DisplayPublisher
+
+        self.outputs, self.shell = [], _shell()
+        page = self
+
+        class Publisher(DisplayPublisher):
+            def publish(self, data, metadata=None, *, transient=None, update=False, **_):
+                page.add("display_data", data=data, metadata={})
+
+            def clear_output(self, wait=False):
+                page.outputs.clear()
+
+        self.shell.display_pub = Publisher(parent=self.shell)
+        self.shell.displayhook.write_format_data = lambda data, metadata=None: self.add(
+            "execute_result", data=data, metadata={}, execution_count=None
+        )
+        self.shell.displayhook.write_output_prompt = self.shell.displayhook.finish_displayhook = lambda: None
+        self.shell._showtraceback = lambda kind, value, lines: self.add(
+            "error", ename=kind.__name__, evalue=_words(value)[1], traceback=list(lines)
+        )
+
+    def add(self, kind, **parts):
+        self.outputs.append({"output_type": kind, **parts})
+
+    def write(self, name, words):
+        last = self.outputs[-1] if self.outputs else {}
+        if last.get("name") != name:
+            last = {"output_type": "stream", "name": name, "text": ""}
+            self.outputs.append(last)
+        # What is beyond any page is counted, not kept.
+        room = 2 * TEXT_LIMIT - len(last["text"])
+        last["text"] += words[: max(room, 0)]
+
+    def run(self, source, seconds):
+        """Run one cell; a note if it was stopped."""
+
+        def late(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, late)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        began = time.monotonic()
+        try:
+            with (
+                contextlib.redirect_stdout(_Written(self, "stdout")),
+                contextlib.redirect_stderr(_Written(self, "stderr")),
+            ):
+                self.shell.run_cell(source, store_history=True)
+        except BaseException as error:
+            self.add("error", ename=type(error).__name__, evalue=_words(error)[1], traceback=[])
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return f"stopped after {seconds:.0f} s" if time.monotonic() - began > seconds else None
+
+
+class _Written(io.TextIOBase):
+    """A text stream whose words become outputs."""
+
+    encoding = "utf-8"
+
+    def __init__(self, page, name):
+        self._page, self._name = page, name
+
+    def writable(self):
+        return True
+
+    def write(self, words):
+        self._page.write(self._name, str(words))
+        return len(words)
+
+
+def _shell():
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    settings = Config()
+    settings.HistoryManager.enabled = False
+    settings.InteractiveShell.colors = "nocolor"
+    return InteractiveShell.instance(config=settings)
 
 
 def _small(outputs):
     """The outputs as JSON text, cut to a size that a page can show."""
-    import json
-
     kept, size = [], 0
     for output in outputs:
         output = json.loads(json.dumps(output, default=str))
@@ -90,7 +145,9 @@ def _small(outputs):
         text = json.dumps(output)
         size += len(text)
         if size > CELL_LIMIT:
-            kept.append({"output_type": "stream", "name": "stdout", "text": "[more output left out: too large]\n"})
+            kept.append(
+                {"output_type": "stream", "name": "stdout", "text": "[more output left out: too large]\n"}
+            )
             break
         kept.append(output)
     return json.dumps(kept)
@@ -101,14 +158,7 @@ def _small(outputs):
 
 def serve_functions(stream, request):
     """Run the student's cells, then call functions on request until the grader hangs up."""
-    os.environ.setdefault("IPYTHON_SUPPRESS_CONFIG_ERRORS", "1")
-    from IPython.core.interactiveshell import InteractiveShell
-    from traitlets.config import Config
-
-    settings = Config()
-    settings.HistoryManager.enabled = False
-    settings.InteractiveShell.colors = "nocolor"
-    shell = InteractiveShell.instance(config=settings)
+    shell = _shell()
     _draw_nothing()
     for position, source in enumerate(request["cells"]):
         problem = None
@@ -117,7 +167,7 @@ def serve_functions(stream, request):
             problem = _run_cell(shell, source)
         wire.send(stream, {"cell": position, "problem": problem})
     wire.send(stream, {"loaded": True})
-    while (call := wire.receive(stream)) is not None:
+    while (call := wire.receive(stream, trusted=True)) is not None:
         wire.send(stream, _answer(stream, shell.user_ns, call))
 
 
@@ -147,7 +197,7 @@ def _answer(stream, names, call):
     def wired(name):
         def piece(*arguments, **options):
             wire.send(stream, {"ask": name, "args": list(arguments), "kwargs": options})
-            reply = wire.receive(stream)
+            reply = wire.receive(stream, trusted=True)
             if "raise" in reply:
                 raise ValueError(reply["raise"])
             return _tuples(reply["answer"])
@@ -167,7 +217,8 @@ def _answer(stream, names, call):
             kept[name] = names.get(name)
             names[name] = wired(name)
         arguments = [
-            wired(item) if isinstance(item, str) and item.startswith("wired:") else item for item in call["args"]
+            wired(item) if isinstance(item, str) and item.startswith("wired:") else item
+            for item in call["args"]
         ]
         with _silence():
             value = names[call["name"]](*arguments, **call["kwargs"])

@@ -58,7 +58,8 @@ def marks(root, student, name=FIRST):
     with Gradebook(config.CourseDirectory.db_url) as book:
         notebook = book.find_submission_notebook(name, name, student)
         return {
-            grade.name: (grade.auto_score, grade.manual_score, grade.needs_manual_grade) for grade in notebook.grades
+            grade.name: (grade.auto_score, grade.manual_score, grade.needs_manual_grade)
+            for grade in notebook.grades
         }
 
 

@@ -62,7 +62,7 @@ def output_text(notebook):
 CODE_SPAN = re.compile(r"`[^`\n]*`")
 LINK_TARGET = re.compile(r"\]\([^)]*\)")
 NUMBER = re.compile(
-    r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\d,])|(?<![\w.])\d*\.\d+(?![\w.])|(?<![\w.,])\d{4,}(?![\w.])"
+    r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\d,]\d)|(?<![\w.])\d*\.\d+(?!\w|\.\d)|(?<![\w.,])\d{4,}(?!\w|\.\d)"
 )
 YEAR = re.compile(r"(19|20)\d\d")
 
@@ -95,6 +95,8 @@ def test_a_typed_number_is_noticed():
         "16,777,216",
         "4096",
     ]
+    # At the end of a sentence too.
+    assert quoted_numbers("It is 0.25. Or 4096. Or 1,024. Version 1.2.3") == ["0.25", "4096", "1,024"]
     assert appears("0.8438", "P = [0.1142 0.0420 0.8438]")
     assert appears(".8438", "0.8438")
     assert appears("16777216", "16,777,216")

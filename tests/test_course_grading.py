@@ -13,9 +13,20 @@ import time
 
 import nbformat
 import pytest
+from course_stage import (
+    DUE,
+    FIRST,
+    auto_sum,
+    full,
+    hand_in,
+    marks,
+    needs_sandbox,
+    small_class,
+    solved,
+    untouched,
+)
 
 from course import demo, export, grading, hooks, intake, matrix, sandbox, settings, text
-from course_stage import DUE, FIRST, auto_sum, full, hand_in, marks, needs_sandbox, small_class, solved, untouched
 
 ROOT = settings.REPOSITORY
 
@@ -45,7 +56,7 @@ def cycle(tmp_path_factory):
     return root, path, lines
 
 
-# --- the whole cycle ----------------------------------------------------------------------------------------
+# --- the whole cycle ------------------------------------------------------------------------------------
 
 
 def test_the_demonstration_marks_each_student_as_he_deserves(cycle):
@@ -57,7 +68,9 @@ def test_the_demonstration_marks_each_student_as_he_deserves(cycle):
     assert float(rows["cem"]["total"]) == 0
     # Ben is 20 hours late: one day's share, of what the grader gave him.
     found = matrix.verdict.grade(
-        text.load(FIRST), matrix.verdict.student_cells(demo.planting.submission(text.load(FIRST), _ben())), "any"
+        text.load(FIRST),
+        matrix.verdict.student_cells(demo.planting.submission(text.load(FIRST), _ben())),
+        "any",
     )
     assert 0 < found.points < full()
     assert float(rows["ben"]["points"]) == found.points + by_hand
@@ -90,7 +103,7 @@ def test_the_command_shows_the_cycle_too():
     assert "grades.csv" in done.stdout
 
 
-# --- what is released, byte for byte --------------------------------------------------------------------------
+# --- what is released, byte for byte --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", text.names())
@@ -103,18 +116,30 @@ def test_what_nbgrader_releases_is_what_the_site_offers(name, tmp_path):
 
 def test_the_same_text_gives_the_same_bytes_in_a_fresh_process(tmp_path):
     for folder in ("one", "two"):
-        assert run("course", "build", FIRST, "--into", tmp_path / folder, PYTHONHASHSEED=folder[0] == "o" and "1" or "2").returncode == 0
+        assert (
+            run(
+                "course",
+                "build",
+                FIRST,
+                "--into",
+                tmp_path / folder,
+                PYTHONHASHSEED=folder[0] == "o" and "1" or "2",
+            ).returncode
+            == 0
+        )
     for file in (f"{FIRST}.ipynb", f"{FIRST}_solved.ipynb"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
-# --- secrets ---------------------------------------------------------------------------------------------------
+# --- secrets --------------------------------------------------------------------------------------------
 
 
 def secret_lines(name):
     """Telling lines of solutions, model answers, rubrics and hidden cases that no released text may have."""
     assignment = text.load(name)
-    sources = [cell.source for cell in assignment.cells if cell.kind in ("hidden", "rubric", "written", "setup")]
+    sources = [
+        cell.source for cell in assignment.cells if cell.kind in ("hidden", "rubric", "written", "setup")
+    ]
     for cell in assignment.of_kind("answer"):
         sources += re.findall(f"{text.BEGIN}\n(.*?){text.END}", cell.source, re.DOTALL)
     lines = {line.strip() for source in sources for line in source.splitlines()}
@@ -136,7 +161,9 @@ def test_the_site_has_neither(name):
     site = ROOT / "_build" / "html"
     if not site.is_dir():
         pytest.skip("the site is not built: run `make book` first")
-    pages = [path for path in site.rglob("*") if path.suffix in (".html", ".ipynb", ".js", ".txt", ".json", ".md")]
+    pages = [
+        path for path in site.rglob("*") if path.suffix in (".html", ".ipynb", ".js", ".txt", ".json", ".md")
+    ]
     secrets = secret_lines(name)
     assert any(path.name == f"{name}.ipynb" for path in pages), "the student notebook is offered"
     for path in pages:
@@ -159,7 +186,9 @@ def test_feedback_has_neither(cycle):
         if len(line.strip()) >= 30
     }
     for student, forbidden in (("ada", hidden), ("ben", hidden), ("cem", secret_lines(FIRST))):
-        page = html.unescape((root / "feedback" / student / FIRST / f"{FIRST}.html").read_text(encoding="utf-8"))
+        page = html.unescape(
+            (root / "feedback" / student / FIRST / f"{FIRST}.html").read_text(encoding="utf-8")
+        )
         plain = re.sub(r"<[^>]+>", "", page)
         assert [line for line in forbidden if line in plain] == []
         assert (root / "secret.txt").read_text().strip() not in page
@@ -173,7 +202,7 @@ def test_no_machine_path_is_shipped(cycle):
         assert str(ROOT) not in words and str(root) not in words
 
 
-# --- fail closed ------------------------------------------------------------------------------------------------
+# --- fail closed ----------------------------------------------------------------------------------------
 
 
 def test_a_broken_configuration_grades_nothing(tmp_path):
@@ -187,7 +216,9 @@ def test_a_broken_configuration_grades_nothing(tmp_path):
     # nbgrader itself only logs the error and goes on with its defaults: it must find nothing to grade.
     done = run("nbgrader", "autograde", FIRST, cwd=root)
     assert done.returncode
-    assert not (root / "autograded").exists() and not (root / "gradebook.db").exists() or not _has_scores(root)
+    assert (
+        not (root / "autograded").exists() and not (root / "gradebook.db").exists() or not _has_scores(root)
+    )
 
 
 def _has_scores(root):
@@ -250,7 +281,7 @@ def test_a_class_folder_is_not_begun_where_something_lies(tmp_path):
         grading.new_class(tmp_path)
 
 
-# --- regrading ---------------------------------------------------------------------------------------------------
+# --- regrading ------------------------------------------------------------------------------------------
 
 
 def test_an_old_mark_never_survives_a_failed_regrade(tmp_path, monkeypatch):
@@ -291,7 +322,7 @@ def test_an_unanswered_question_needs_no_marking(tmp_path):
         assert marks(root, "cem")[question] == (0.0, None, False)
 
 
-# --- late ----------------------------------------------------------------------------------------------------------
+# --- late -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -302,7 +333,7 @@ def test_a_late_day_costs_a_tenth(late, share):
     assert (penalty or 0.0) == pytest.approx(20.0 * share)
 
 
-# --- many students --------------------------------------------------------------------------------------------------
+# --- many students --------------------------------------------------------------------------------------
 
 
 def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path):
@@ -336,8 +367,18 @@ def test_shards_take_every_student_once(tmp_path, monkeypatch):
     monkeypatch.setattr(
         grading,
         "grade_student",
-        lambda root, name, student: taken.append(student)
-        or {"student": student, "status": "graded", "points": 0, "of": 1, "reason": "", "flags": [], "seconds": 0.0},
+        lambda root, name, student: (
+            taken.append(student)
+            or {
+                "student": student,
+                "status": "graded",
+                "points": 0,
+                "of": 1,
+                "reason": "",
+                "flags": [],
+                "seconds": 0.0,
+            }
+        ),
     )
     for shard in (1, 2, 3):
         grading.grade_class(root, FIRST, jobs=1, shard=(shard, 3), say=lambda _: None)
@@ -350,7 +391,7 @@ def test_an_unknown_student_is_named(tmp_path):
         grading.grade_class(root, FIRST, only=["zoe"])
 
 
-# --- export ------------------------------------------------------------------------------------------------------
+# --- export ---------------------------------------------------------------------------------------------
 
 
 def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path, monkeypatch):

@@ -32,7 +32,11 @@ def test_there_are_enough_of_each_kind():
 
 def test_every_property_is_lost_by_a_mistake_of_its_own():
     for name in text.names():
-        alone = {next(iter(row.loses)) for row in matrix.rows(name) if row.kind == "mistake" and len(row.loses) == 1}
+        alone = {
+            next(iter(row.loses))
+            for row in matrix.rows(name)
+            if row.kind == "mistake" and len(row.loses) == 1
+        }
         choices = {cell.id for cell in text.load(name).of_kind("choice")}
         # A property that no mistake breaks alone would be a check that nothing tests.
         missing = set(text.load(name).properties) - alone - choices
@@ -81,6 +85,8 @@ def test_other_private_inputs_give_the_solutions_full_points(name):
 
 def test_the_verdict_is_on_the_code_alone_not_on_checks():
     notebook = planting.submission(text.load("1_one_head"))
-    checks = [cell for cell in notebook.cells if cell.metadata["nbgrader"]["grade"] and cell.cell_type == "code"]
+    checks = [
+        cell for cell in notebook.cells if cell.metadata["nbgrader"]["grade"] and cell.cell_type == "code"
+    ]
     cells = verdict.student_cells(notebook)
     assert checks and not {cell.source for cell in checks} & set(cells)

@@ -2,7 +2,7 @@
 
 from course.planting import Planted, Variant
 
-UPDATE = '''
+UPDATE = """
 def update(row_max, row_sum, accumulator, scores, value):
     new_max = np.maximum(row_max, scores.max(axis=-1))
     anchor = np.where(new_max == -np.inf, 0.0, new_max)
@@ -13,8 +13,8 @@ def update(row_max, row_sum, accumulator, scores, value):
         factor * row_sum + powers.sum(axis=-1),
         factor[:, None] * accumulator + powers @ value,
     )
-'''
-FLASH = '''
+"""
+FLASH = """
 def flash_attention(query, key, value, block_q, block_k, offset=None):
     output = np.zeros((len(query), value.shape[-1]))
     for rows in blocks(len(query), block_q):
@@ -30,8 +30,8 @@ def flash_attention(query, key, value, block_q, block_k, offset=None):
             state = update(*state, scores, value[cols[0] : cols[1]])
         output[rows[0] : rows[1]] = finish(state[1], state[2])
     return output
-'''
-MERGE = '''
+"""
+MERGE = """
 def merge(output_a, lse_a, output_b, lse_b):
     top = np.maximum(lse_a, lse_b)
     top = np.where(top == -np.inf, 0.0, top)
@@ -40,8 +40,8 @@ def merge(output_a, lse_a, output_b, lse_b):
     output = share_a[:, None] * output_a + share_b[:, None] * output_b
     with np.errstate(divide="ignore"):
         return output / np.where(total == 0, 1.0, total)[:, None], top + np.log(total)
-'''
-TRAFFIC = '''
+"""
+TRAFFIC = """
 def tiled_traffic(n_q, n_k, d_h, d_v, block_q, block_k, offset=None):
     loads = 0
     for rows in blocks(n_q, block_q):
@@ -51,7 +51,7 @@ def tiled_traffic(n_q, n_k, d_h, d_v, block_q, block_k, offset=None):
                 keys += cols[1] - cols[0]
         loads += keys * (d_h + d_v) + (rows[1] - rows[0]) * d_h * (keys > 0)
     return loads, n_q * (d_v + 1)
-'''
+"""
 
 
 def changed(code, *changes):
@@ -143,8 +143,9 @@ MISTAKES = [
         "hidden_tile_is_nan",
         "A row that has seen only hidden keys so far computes −∞ − (−∞).",
         "update",
-        changed(UPDATE, ("np.where(new_max == -np.inf, 0.0, new_max)", "new_max"))
-        .replace("np.exp(row_max - anchor)", "np.exp(np.where(row_max == -np.inf, -np.inf, row_max - anchor))"),
+        changed(UPDATE, ("np.where(new_max == -np.inf, 0.0, new_max)", "new_max")).replace(
+            "np.exp(row_max - anchor)", "np.exp(np.where(row_max == -np.inf, -np.inf, row_max - anchor))"
+        ),
         "hidden_block",
     ),
     wrong(
@@ -377,7 +378,10 @@ MISTAKES = [
         "flash_attention",
         changed(
             FLASH,
-            ("for rows in blocks(len(query), block_q):", "for a, rows in enumerate(blocks(len(query), block_q)):"),
+            (
+                "for rows in blocks(len(query), block_q):",
+                "for a, rows in enumerate(blocks(len(query), block_q)):",
+            ),
             (
                 "for cols in blocks(len(key), block_k):",
                 "for b, cols in enumerate(blocks(len(key), block_k)):\n"
@@ -405,6 +409,22 @@ MISTAKES = [
         changed(
             FLASH,
             ("    output = np.zeros", "    table = tile_scores(query, key)\n    output = np.zeros"),
+            ("tile_scores(q, key[cols[0] : cols[1]])", "table[rows[0] : rows[1], cols[0] : cols[1]]"),
+        ),
+        "memory",
+    ),
+    wrong(
+        "whole_table_in_float32",
+        "All scores are computed at once, in float32 and in place.",
+        "flash_attention",
+        changed(
+            FLASH,
+            (
+                "    output = np.zeros",
+                "    table = query.astype(np.float32) @ key.T.astype(np.float32)\n"
+                "    table *= np.float32(query.shape[-1] ** -0.5)\n"
+                "    output = np.zeros",
+            ),
             ("tile_scores(q, key[cols[0] : cols[1]])", "table[rows[0] : rows[1], cols[0] : cols[1]]"),
         ),
         "memory",
@@ -482,7 +502,7 @@ VARIANTS = [
         "key_by_key",
         "update is a loop over rows and single keys with Python numbers.",
         answers={
-            "update": '''
+            "update": """
 def update(row_max, row_sum, accumulator, scores, value):
     row_max, row_sum, accumulator = row_max.copy(), row_sum.copy(), accumulator.copy()
     for i in range(len(scores)):
@@ -495,7 +515,7 @@ def update(row_max, row_sum, accumulator, scores, value):
             row_sum[i] = old * row_sum[i] + new
             accumulator[i] = old * accumulator[i] + new * value[j]
     return row_max, row_sum, accumulator
-'''
+"""
         },
     ),
     Variant(
@@ -561,7 +581,7 @@ def update(row_max, row_sum, accumulator, scores, value):
         "in_place_on_copies",
         "update works in place on copies, finish with np.divide and where=.",
         answers={
-            "update": '''
+            "update": """
 def update(row_max, row_sum, accumulator, scores, value):
     new_max = row_max.copy()
     np.maximum(new_max, scores.max(axis=1), out=new_max)
@@ -577,40 +597,40 @@ def update(row_max, row_sum, accumulator, scores, value):
     accumulator *= factor[:, None]
     accumulator += np.matmul(powers, value)
     return [new_max, row_sum, accumulator]
-''',
-            "finish": '''
+""",
+            "finish": """
 def finish(row_sum, accumulator):
     weight = np.broadcast_to(row_sum[:, None], accumulator.shape)
     return np.divide(accumulator, weight, out=np.zeros_like(accumulator), where=weight != 0)
-''',
+""",
         },
     ),
     Variant(
         "logaddexp",
         "merge with np.logaddexp; log_sum_exp and finish with np.where.",
         answers={
-            "merge": '''
+            "merge": """
 def merge(output_a, lse_a, output_b, lse_b):
     lse = np.logaddexp(lse_a, lse_b)
     base = np.where(np.isneginf(lse), 0.0, lse)
     return np.exp(lse_a - base)[:, None] * output_a + np.exp(lse_b - base)[:, None] * output_b, lse
-''',
-            "log_sum_exp": '''
+""",
+            "log_sum_exp": """
 def log_sum_exp(row_max, row_sum):
     return np.where(row_sum > 0, row_max + np.log(np.where(row_sum > 0, row_sum, 1)), -np.inf)
-''',
-            "finish": '''
+""",
+            "finish": """
 def finish(row_sum, accumulator):
     with np.errstate(all="ignore"):
         return np.where((row_sum > 0)[:, None], accumulator / row_sum[:, None], 0)
-''',
+""",
         },
     ),
     Variant(
         "keys_outside",
         "The keys are in the outer loop, and the state of all rows is kept between the tiles.",
         answers={
-            "flash_attention": '''
+            "flash_attention": """
 def flash_attention(query, key, value, block_q, block_k, offset=None):
     state = start(len(query), value.shape[-1])
     state = [np.array(part) for part in state]
@@ -627,14 +647,14 @@ def flash_attention(query, key, value, block_q, block_k, offset=None):
             for part, fresh in zip(state, new):
                 part[here] = fresh
     return finish(state[1], state[2])
-'''
+"""
         },
     ),
     Variant(
         "loop_bound_and_bias",
         "The inner loop ends at the last visible key; the mask is an additive −∞; the scale is on the query.",
         answers={
-            "flash_attention": '''
+            "flash_attention": """
 def flash_attention(query, key, value, block_q, block_k, offset=None):
     parts = []
     for a in range(0, len(query), block_q):
@@ -650,27 +670,27 @@ def flash_attention(query, key, value, block_q, block_k, offset=None):
             state = update(*state, scores, value[b : b + block_k])
         parts.append(finish(state[1], state[2]))
     return np.concatenate(parts)
-'''
+"""
         },
     ),
     Variant(
         "closed_formulas",
         "Pieces by a while loop, the kind of a tile from its mask, the traffic in closed form.",
         answers={
-            "blocks": '''
+            "blocks": """
 def blocks(n, size):
     pieces, a = [], 0
     while a < n:
         pieces.append([a, min(n, a + size)])
         a += size
     return pieces
-''',
-            "tile_kind": '''
+""",
+            "tile_kind": """
 def tile_kind(rows, cols, offset):
     seen = np.arange(cols[0], cols[1])[None] <= np.arange(rows[0], rows[1])[:, None] + offset
     return "whole" if seen.all() else "masked" if seen.any() else "skipped"
-''',
-            "tiled_traffic": '''
+""",
+            "tiled_traffic": """
 def tiled_traffic(n_q, n_k, d_h, d_v, block_q, block_k, offset=None):
     loads = 0
     for a in range(0, n_q, block_q):
@@ -679,7 +699,7 @@ def tiled_traffic(n_q, n_k, d_h, d_v, block_q, block_k, offset=None):
         keys = min(-(-some // block_k) * block_k, n_k)
         loads += keys * (d_h + d_v) + (d_h * (stop - a) if some else 0)
     return np.int64(loads), n_q + n_q * d_v
-''',
+""",
             "plain_traffic": "def plain_traffic(n_q, n_k, d_h, d_v):\n"
             "    steps = [(n_q * d_h + n_k * d_h, n_q * n_k), (n_q * n_k,) * 2, (n_q * n_k + n_k * d_v, n_q * d_v)]\n"
             "    return tuple(map(sum, zip(*steps)))\n",

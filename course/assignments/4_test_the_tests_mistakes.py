@@ -21,16 +21,16 @@ NAMES = (
     "check_no_leak",
 )
 
-AGREE = '''
+AGREE = """
 def agree(got, wanted, bound=1e-5):
     got, wanted = np.asarray(got, float), np.asarray(wanted, float)
     if got.shape != wanted.shape:
         return False
     with np.errstate(invalid="ignore"):
         {line}
-'''
+"""
 
-SCORES_TEST = '''
+SCORES_TEST = """
 def check_scores(scaled_scores):
     random = np.random.default_rng(11)
     query = {size} * random.normal(size={queries})
@@ -40,7 +40,7 @@ def check_scores(scaled_scores):
     got = scaled_scores(query, key)
     assert got.shape == wanted.shape
     assert (np.abs(got - wanted) <= {bound}).all()
-'''
+"""
 
 
 def scores_test(*, size=2.0, queries=(2, 3, 4, 6), keys=(2, 3, 5, 6), bound=1e-5, same=False):
@@ -48,7 +48,7 @@ def scores_test(*, size=2.0, queries=(2, 3, 4, 6), keys=(2, 3, 5, 6), bound=1e-5
     return SCORES_TEST.format(size=size, queries=queries, key=key, bound=bound)
 
 
-CAUSAL_TEST = '''
+CAUSAL_TEST = """
 def check_causal(causal_mask):
     for n_q in {n_q}:
         for n_k in {n_k}:
@@ -57,15 +57,17 @@ def check_causal(causal_mask):
                 wanted = np.tri(n_q, n_k, shift, dtype=bool)
                 if {only}:
                     assert np.array_equal(causal_mask(n_q, n_k, align), wanted)
-'''
+"""
 
 
-def causal_test(*, n_q="(1, 5, 9, 20)", n_k="(1, 3, 5, 9, 20)", aligns='("top_left", "bottom_right")', only="True"):
+def causal_test(
+    *, n_q="(1, 5, 9, 20)", n_k="(1, 3, 5, 9, 20)", aligns='("top_left", "bottom_right")', only="True"
+):
     return CAUSAL_TEST.format(n_q=n_q, n_k=n_k, aligns=aligns, only=only)
 
 
 # A good test of the softmax in five steps; a weak one leaves some out.
-SOFTMAX_TEST = '''
+SOFTMAX_TEST = """
 def by_lines(scaled, allowed):
     weights = np.zeros(scaled.shape)
     for at in np.ndindex(scaled.shape[:-1]):
@@ -85,34 +87,34 @@ def check_softmax(softmax):
     some[..., 0, 4] = False
     both = np.broadcast_to(some, scaled.shape)
     cases = []
-'''
+"""
 SOFTMAX_STEPS = {
     "plain": "cases.append((scaled, None))",
-    "large": '''
+    "large": """
     large = np.round(scaled)
     large[:, 0, 1] *= 1500
     large[:, 1, 0] -= 9000
     large[0, 1, 2] += [0, 5000, 0, -5000, 0]
-    cases.append((large, None))''',
+    cases.append((large, None))""",
     "mask": "cases.append((scaled - 6, some))",
     "bait": "cases.append((np.where(both, np.round(scaled), 8000.0), some))",
-    "empty": '''
+    "empty": """
     empty = some.copy()
     empty[0, 0, 1], empty[1, 0, 3] = False, False
     cases.append((scaled + 6, empty))
-    cases.append((scaled, empty[1]))''',
-    "quarter": '''
+    cases.append((scaled, empty[1]))""",
+    "quarter": """
     quarter = some & (np.arange(2) < 1)[:, None, None, None]
-    cases.append((scaled, quarter))''',
+    cases.append((scaled, quarter))""",
 }
-SOFTMAX_END = '''
+SOFTMAX_END = """
     for scores, allowed in cases:
         seen = everyone if allowed is None else allowed
         seen = np.broadcast_to(seen, scores.shape)
         got = softmax(scores) if allowed is None else softmax(scores, allowed)
         wanted = by_lines(scores, seen)
         {compare}
-'''
+"""
 COMPARE = "assert agree(got, wanted) and (got[~seen] == 0).all()"
 
 
@@ -121,7 +123,7 @@ def softmax_test(leave_out=(), compare=COMPARE):
     return SOFTMAX_TEST + "".join(f"    {code}\n" for code in steps) + SOFTMAX_END.format(compare=compare)
 
 
-ATTENTION_TEST = '''
+ATTENTION_TEST = """
 def rows_by_lines(query, key, value, allowed):
     s = np.einsum("...id,...jd->...ij", query, key) / math.sqrt(query.shape[-1])
     seen = np.broadcast_to(allowed, s.shape)
@@ -145,30 +147,30 @@ def check_attention(attention):
     some[..., 0, :], some[..., 1:, 2] = False, True
     some[..., 0, 1] = some[..., 1, 1] = True
     checks = []
-'''
+"""
 ATTENTION_STEPS = {
-    "plain": '''
+    "plain": """
     got, lse = attention(query, key, value)
     wanted, wanted_lse = rows_by_lines(query, key, value, True)
-    checks += [(got, wanted), (lse, wanted_lse)]''',
-    "mask": '''
+    checks += [(got, wanted), (lse, wanted_lse)]""",
+    "mask": """
     got, lse = attention(query, key, value, some)
     wanted, wanted_lse = rows_by_lines(query, key, value, some)
-    checks += [(got, wanted), (lse, wanted_lse)]''',
-    "low": '''
+    checks += [(got, wanted), (lse, wanted_lse)]""",
+    "low": """
     # Row 1 sees only key 2, whose score is low, so a weak mask shows.
     down, low = query.copy(), key.copy()
     down[..., 0, :], low[..., 1, :] = 3, -3
     got, lse = attention(down, low, value, some)
     wanted, wanted_lse = rows_by_lines(down, low, value, some)
-    checks += [(got, wanted), (lse, wanted_lse)]''',
-    "empty": '''
+    checks += [(got, wanted), (lse, wanted_lse)]""",
+    "empty": """
     empty = some.copy()
     empty[-1, ..., 1, :] = False
     got, lse = attention(query, key, value, empty)
     wanted, wanted_lse = rows_by_lines(query, key, value, empty)
-    checks += [(got, wanted), (lse, wanted_lse)]''',
-    "padding": '''
+    checks += [(got, wanted), (lse, wanted_lse)]""",
+    "padding": """
     padded = some.copy()
     padded[0, ..., 3] = False
     padded[-1, ..., 0] = False
@@ -179,19 +181,26 @@ ATTENTION_STEPS = {
             a[0, ..., 3, :] = dirt
             a[-1, ..., 0, :] = dirt
         got, lse = attention(query, k, v, padded)
-        checks += [(got, wanted), (lse, wanted_lse)]''',
-    "shows": '''
+        checks += [(got, wanted), (lse, wanted_lse)]""",
+    "shows": """
     spoilt = value.copy()
     spoilt[..., 2, 0] = np.nan
     got, _ = attention(query, key, spoilt)
     assert np.isnan(got[..., 0]).all() and not np.isnan(got[..., 1:]).any()
     got, _ = attention(query, key, spoilt, some)
-    assert np.isnan(got[..., 1:, 0]).all()''',
+    assert np.isnan(got[..., 1:, 0]).all()""",
 }
 
 
 def attention_test(
-    leave_out=(), *, lead=(2, 3), lengths=(4, 5), d_v=7, dirt="(np.nan, np.inf)", places="(k, v)", end="assert all(agree(*two) for two in checks)"
+    leave_out=(),
+    *,
+    lead=(2, 3),
+    lengths=(4, 5),
+    d_v=7,
+    dirt="(np.nan, np.inf)",
+    places="(k, v)",
+    end="assert all(agree(*two) for two in checks)",
 ):
     steps = (code.strip("\n") for name, code in ATTENTION_STEPS.items() if name not in leave_out)
     filled = {"lead": lead, "lengths": lengths, "d_v": d_v, "dirt": dirt, "places": places}
@@ -201,7 +210,7 @@ def attention_test(
     return code
 
 
-LEAK_TEST = '''
+LEAK_TEST = """
 def check_no_leak(attend):
     random = np.random.default_rng(14)
     n = 7
@@ -214,7 +223,7 @@ def check_no_leak(attend):
             later[at][start:{stop}] += size * random.normal(size=later[at][start:{stop}].shape)
         after = attend(*later)
         assert agree(after[:start], before[:start])
-'''
+"""
 
 
 def leak_test(*, starts="range(1, n)", which="(0, 1, 2)", size=1000, stop=""):
@@ -250,7 +259,7 @@ MISTAKES = [
     ),
     one(
         "shapes_stretch",
-        '''
+        """
 def agree(got, wanted, bound=1e-5):
     try:
         got, wanted = np.broadcast_arrays(np.asarray(got, float), np.asarray(wanted, float))
@@ -258,7 +267,7 @@ def agree(got, wanted, bound=1e-5):
         return False
     with np.errstate(invalid="ignore"):
         return bool(((np.abs(got - wanted) <= bound) | (got == wanted)).all())
-''',
+""",
         "Shapes that NumPy can stretch count as equal.",
         {"agree_close"},
         "agree",
@@ -295,96 +304,102 @@ def agree(got, wanted, bound=1e-5):
     # splitting and merging
     one(
         "split_shape_only",
-        '''
+        """
 def check_split(split_heads):
     assert split_heads(np.ones((2, 4, 15)), 3).shape == (2, 3, 4, 5)
-''',
+""",
         "Only the shape is tested.",
         SPLIT,
         "check_split",
     ),
     one(
         "split_one_head",
-        '''
+        """
 def check_split(split_heads):
     x = np.random.default_rng(1).normal(size=(2, 4, 15))
     assert agree(split_heads(x, 1), x[:, None])
-''',
+""",
         "The test has one head.",
         SPLIT,
         "check_split",
     ),
     one(
         "split_two_heads",
-        '''
+        """
 def check_split(split_heads):
     x = np.random.default_rng(1).normal(size=(2, 5, 8))
     assert agree(split_heads(x, 2), np.stack([x[..., :4], x[..., 4:]], axis=1))
-''',
+""",
         "The test has two heads always.",
         SPLIT,
         "check_split",
     ),
     one(
         "split_without_batch",
-        '''
+        """
 def check_split(split_heads):
     x = np.random.default_rng(1).normal(size=(5, 24))
     for h in (2, 3, 4):
         assert agree(split_heads(x, h), np.stack(np.split(x, h, axis=1)))
-''',
+""",
         "The test has no batch.",
         SPLIT,
         "check_split",
     ),
     one(
         "split_constant",
-        '''
+        """
 def check_split(split_heads):
     for h in (2, 3, 4):
         got = split_heads(np.ones((2, 5, 24)), h)
         assert agree(got, np.ones((2, h, 5, 24 // h)))
-''',
+""",
         "All entries are equal, so nothing can be in the wrong place.",
         SPLIT,
         "check_split",
     ),
     one(
         "merge_without_batch",
-        '''
+        """
 def check_merge(merge_heads):
     x = np.random.default_rng(2).normal(size=(3, 4, 5))
     assert agree(merge_heads(x), np.concatenate(list(x), axis=-1))
-''',
+""",
         "The test has no batch.",
         {"merge"},
         "check_merge",
     ),
     one(
         "merge_sum_only",
-        '''
+        """
 def check_merge(merge_heads):
     x = np.random.default_rng(2).normal(size=(2, 3, 4, 5))
     got = merge_heads(x)
     assert got.shape == (2, 4, 15) and agree(got.sum(), x.sum())
-''',
+""",
         "Shape and total are tested, places are not.",
         {"merge"},
         "check_merge",
     ),
     one(
         "merge_one_token",
-        '''
+        """
 def check_merge(merge_heads):
     x = np.random.default_rng(2).normal(size=(2, 3, 1, 5))
     assert agree(merge_heads(x), x.reshape(2, 1, 15))
-''',
+""",
         "The test has one token, so reshape alone is right.",
         {"merge"},
         "check_merge",
     ),
     # scaled scores
-    one("scores_near_zero", scores_test(size=0.01, bound=0.01), "Inputs near 0 and a bound of 0.01.", SCORES, "check_scores"),
+    one(
+        "scores_near_zero",
+        scores_test(size=0.01, bound=0.01),
+        "Inputs near 0 and a bound of 0.01.",
+        SCORES,
+        "check_scores",
+    ),
     one(
         "scores_width_four",
         scores_test(queries=(2, 3, 5, 4), keys=(2, 3, 6, 4)),
@@ -406,8 +421,20 @@ def check_merge(merge_heads):
         {"scale"},
         "check_scores",
     ),
-    one("scores_no_batch", scores_test(queries=(3, 4, 6), keys=(3, 5, 6)), "The test has no batch.", {"products"}, "check_scores"),
-    one("scores_queries_are_keys", scores_test(same=True), "Queries and keys are the same array.", {"products"}, "check_scores"),
+    one(
+        "scores_no_batch",
+        scores_test(queries=(3, 4, 6), keys=(3, 5, 6)),
+        "The test has no batch.",
+        {"products"},
+        "check_scores",
+    ),
+    one(
+        "scores_queries_are_keys",
+        scores_test(same=True),
+        "Queries and keys are the same array.",
+        {"products"},
+        "check_scores",
+    ),
     one("scores_exact", scores_test(bound=0), "The comparison is exact.", SCORES, "check_scores"),
     one(
         "scores_below_float32",
@@ -418,33 +445,45 @@ def check_merge(merge_heads):
     ),
     one(
         "scores_ratio_only",
-        '''
+        """
 def check_scores(scaled_scores):
     random = np.random.default_rng(3)
     query, key = random.normal(size=(2, 3, 4, 6)), random.normal(size=(2, 3, 5, 6))
     got = scaled_scores(query, key)
     wanted = np.einsum("...id,...jd->...ij", query, key)
     assert agree(got / got[0, 0, 0, 0], wanted / wanted[0, 0, 0, 0], 1e-3)
-''',
+""",
         "Only ratios of scores are compared, which no scale changes.",
         {"scale"},
         "check_scores",
     ),
     one(
         "scores_diagonal_only",
-        '''
+        """
 def check_scores(scaled_scores):
     query = np.eye(6)[None, None] * np.sqrt(6)
     query = np.broadcast_to(query, (2, 3, 6, 6))
     assert agree(scaled_scores(query, query), np.sqrt(6) * np.broadcast_to(np.eye(6), (2, 3, 6, 6)))
-''',
+""",
         "Queries and keys are the identity: symmetric, the same in every text.",
         SCORES,
         "check_scores",
     ),
     # the causal mask
-    one("mask_square_only", causal_test(only="n_q == n_k"), "All tables are square.", {"alignment"}, "check_causal"),
-    one("mask_short", causal_test(n_q="(1, 2, 3)", n_k="(1, 2, 3, 4)"), "All texts are short.", CAUSAL, "check_causal"),
+    one(
+        "mask_square_only",
+        causal_test(only="n_q == n_k"),
+        "All tables are square.",
+        {"alignment"},
+        "check_causal",
+    ),
+    one(
+        "mask_short",
+        causal_test(n_q="(1, 2, 3)", n_k="(1, 2, 3, 4)"),
+        "All texts are short.",
+        CAUSAL,
+        "check_causal",
+    ),
     one(
         "mask_more_keys_only",
         causal_test(only="n_q <= n_k"),
@@ -452,7 +491,13 @@ def check_scores(scaled_scores):
         {"alignment"},
         "check_causal",
     ),
-    one("mask_top_left_only", causal_test(aligns='("top_left",)'), "Only the top left is tested.", {"alignment"}, "check_causal"),
+    one(
+        "mask_top_left_only",
+        causal_test(aligns='("top_left",)'),
+        "Only the top left is tested.",
+        {"alignment"},
+        "check_causal",
+    ),
     one(
         "mask_one_query",
         causal_test(n_q="(1,)"),
@@ -462,7 +507,7 @@ def check_scores(scaled_scores):
     ),
     one(
         "mask_counts_only",
-        '''
+        """
 def check_causal(causal_mask):
     for n in (1, 4, 9, 20):
         assert causal_mask(n, n, "top_left").sum() == n * (n + 1) // 2
@@ -470,7 +515,7 @@ def check_causal(causal_mask):
         for align, shift in (("top_left", 0), ("bottom_right", n_k - n_q)):
             wanted = np.tri(n_q, n_k, shift, dtype=bool)
             assert np.array_equal(causal_mask(n_q, n_k, align), wanted)
-''',
+""",
         "In square tables only the number of visible keys is tested.",
         {"diagonal"},
         "check_causal",
@@ -483,7 +528,13 @@ def check_causal(causal_mask):
         {"softmax_rows", "softmax_large", "softmax_hidden"},
         "check_softmax",
     ),
-    one("softmax_never_large", softmax_test({"large", "bait"}), "No score is large.", {"softmax_large"}, "check_softmax"),
+    one(
+        "softmax_never_large",
+        softmax_test({"large", "bait"}),
+        "No score is large.",
+        {"softmax_large"},
+        "check_softmax",
+    ),
     one(
         "softmax_all_large",
         softmax_test({"large"}).replace("cases = []", "cases = [(np.round(scaled) + 9000, None)]"),
@@ -505,7 +556,13 @@ def check_causal(causal_mask):
         {"softmax_large", "softmax_hidden", "softmax_empty"},
         "check_softmax",
     ),
-    one("softmax_no_empty_row", softmax_test({"empty", "quarter"}), "No row is empty.", {"softmax_empty"}, "check_softmax"),
+    one(
+        "softmax_no_empty_row",
+        softmax_test({"empty", "quarter"}),
+        "No row is empty.",
+        {"softmax_empty"},
+        "check_softmax",
+    ),
     one(
         "softmax_all_rows_empty",
         softmax_test({"empty", "quarter"}).replace("cases = []", "cases = [(scaled, ~everyone)]"),
@@ -522,17 +579,24 @@ def check_causal(causal_mask):
     ),
     one(
         "softmax_one_text",
-        softmax_test().replace("size=(2, 2, 4, 5)", "size=(2, 4, 5)").replace("size=(2, 1, 4, 5)", "size=(1, 4, 5)")
-        .replace("empty[0, 0, 1], empty[1, 0, 3]", "empty[0, 1], empty[0, 3]").replace("empty[1])", "empty[0])")
-        .replace("large[:, 0, 1] *= 1500", "large[0, 1] *= 1500").replace("large[:, 1, 0] -= 9000", "large[1, 0] -= 9000")
-        .replace("large[0, 1, 2]", "large[1, 2]").replace("some & (np.arange(2) < 1)[:, None, None, None]", "some"),
+        softmax_test()
+        .replace("size=(2, 2, 4, 5)", "size=(2, 4, 5)")
+        .replace("size=(2, 1, 4, 5)", "size=(1, 4, 5)")
+        .replace("empty[0, 0, 1], empty[1, 0, 3]", "empty[0, 1], empty[0, 3]")
+        .replace("empty[1])", "empty[0])")
+        .replace("large[:, 0, 1] *= 1500", "large[0, 1] *= 1500")
+        .replace("large[:, 1, 0] -= 9000", "large[1, 0] -= 9000")
+        .replace("large[0, 1, 2]", "large[1, 2]")
+        .replace("some & (np.arange(2) < 1)[:, None, None, None]", "some"),
         "One text only, so that text's mask serves all.",
         {"softmax_hidden"},
         "check_softmax",
     ),
     one(
         "softmax_nan_passes",
-        softmax_test(compare="assert not (np.abs(got - wanted) > 1e-5).any()\n        assert not (got[~seen & (seen.any(axis=-1, keepdims=True))] != 0).any()"),
+        softmax_test(
+            compare="assert not (np.abs(got - wanted) > 1e-5).any()\n        assert not (got[~seen & (seen.any(axis=-1, keepdims=True))] != 0).any()"
+        ),
         "An entry is wrong only if it is beyond the bound: NaN never is.",
         {"softmax_large", "softmax_empty"},
         "check_softmax",
@@ -559,30 +623,128 @@ def check_causal(causal_mask):
         "check_softmax",
     ),
     # the whole head
-    one("head_no_mask", attention_test({"mask", "low", "empty", "padding"}).replace("attention(query, key, spoilt, some)", "attention(query, key, spoilt)"), "No mask is tested.", {"whole_mask", "padding", "lse"}, "check_attention"),
-    one("head_no_low_score", attention_test({"low"}).replace("(2 * random", "(1 + abs(random", 1).replace("n, 6)) for", "n, 6))) for"), "No visible score is low, so a mask of −10 does not show.", {"whole_mask"}, "check_attention"),
-    one("head_no_empty_row", attention_test({"empty"}), "No row is empty.", {"whole_mask", "lse"}, "check_attention"),
-    one("head_no_padding", attention_test({"padding"}), "Padding never holds NaN.", {"padding"}, "check_attention"),
-    one("head_only_nan", attention_test(dirt="(np.nan,)"), "Padding holds NaN, but never infinity.", {"padding"}, "check_attention"),
-    one("head_dirty_values_only", attention_test(places="(v,)"), "Padding has NaN in its values, never in its keys.", {"padding"}, "check_attention"),
-    one("head_nan_may_vanish", attention_test({"shows"}), "A visible NaN need not show.", {"padding"}, "check_attention"),
-    one("head_one_head", attention_test(lead=(2, 1)), "The test has one head.", {"mixing"}, "check_attention"),
-    one("head_narrow_values", attention_test(d_v=6), "Values are as wide as queries.", {"mixing"}, "check_attention"),
-    one("head_no_lse", attention_test(end="assert all(agree(*two) for two in checks[::2])"), "The log-sum-exp is never looked at.", {"lse"}, "check_attention"),
+    one(
+        "head_no_mask",
+        attention_test({"mask", "low", "empty", "padding"}).replace(
+            "attention(query, key, spoilt, some)", "attention(query, key, spoilt)"
+        ),
+        "No mask is tested.",
+        {"whole_mask", "padding", "lse"},
+        "check_attention",
+    ),
+    one(
+        "head_no_low_score",
+        attention_test({"low"})
+        .replace("(2 * random", "(1 + abs(random", 1)
+        .replace("n, 6)) for", "n, 6))) for"),
+        "No visible score is low, so a mask of −10 does not show.",
+        {"whole_mask"},
+        "check_attention",
+    ),
+    one(
+        "head_no_empty_row",
+        attention_test({"empty"}),
+        "No row is empty.",
+        {"whole_mask", "lse"},
+        "check_attention",
+    ),
+    one(
+        "head_no_padding",
+        attention_test({"padding"}),
+        "Padding never holds NaN.",
+        {"padding"},
+        "check_attention",
+    ),
+    one(
+        "head_only_nan",
+        attention_test(dirt="(np.nan,)"),
+        "Padding holds NaN, but never infinity.",
+        {"padding"},
+        "check_attention",
+    ),
+    one(
+        "head_dirty_values_only",
+        attention_test(places="(v,)"),
+        "Padding has NaN in its values, never in its keys.",
+        {"padding"},
+        "check_attention",
+    ),
+    one(
+        "head_nan_may_vanish",
+        attention_test({"shows"}),
+        "A visible NaN need not show.",
+        {"padding"},
+        "check_attention",
+    ),
+    one(
+        "head_one_head", attention_test(lead=(2, 1)), "The test has one head.", {"mixing"}, "check_attention"
+    ),
+    one(
+        "head_narrow_values",
+        attention_test(d_v=6),
+        "Values are as wide as queries.",
+        {"mixing"},
+        "check_attention",
+    ),
+    one(
+        "head_no_lse",
+        attention_test(end="assert all(agree(*two) for two in checks[::2])"),
+        "The log-sum-exp is never looked at.",
+        {"lse"},
+        "check_attention",
+    ),
     one(
         "head_last_row_only",
-        attention_test(end="assert all(agree(a[-1], b[-1]) and agree(a[..., -1:, :], b[..., -1:, :]) if a.ndim > 3 else agree(a[..., -1], b[..., -1]) for a, b in checks)").replace("agree(a[-1], b[-1]) and ", ""),
+        attention_test(
+            end="assert all(agree(a[-1], b[-1]) and agree(a[..., -1:, :], b[..., -1:, :]) if a.ndim > 3 else agree(a[..., -1], b[..., -1]) for a, b in checks)"
+        ).replace("agree(a[-1], b[-1]) and ", ""),
         "Only the last query's row is compared.",
         {"whole_mask", "lse"},
         "check_attention",
     ),
-    one("head_shapes_only", attention_test(end="assert all(a.shape == b.shape for a, b in checks)"), "Only shapes are tested, and that NaN shows.", HEAD, "check_attention"),
+    one(
+        "head_shapes_only",
+        attention_test(end="assert all(a.shape == b.shape for a, b in checks)"),
+        "Only shapes are tested, and that NaN shows.",
+        HEAD,
+        "check_attention",
+    ),
     # leaks
-    one("leak_values_only", leak_test(which="(2,)"), "Only later values are changed, never keys or queries.", {"leak"}, "check_no_leak"),
-    one("leak_small_change", leak_test(size=0.01, which="(2,)").replace("else 3", "else 0.01"), "Later tokens change by a hair.", {"leak"}, "check_no_leak"),
-    one("leak_weak_values", leak_test(size=0.01), "Later values change by a hair, so a mask of −10 passes.", {"leak"}, "check_no_leak"),
-    one("leak_one_place", leak_test(starts="(4,)"), "Only tokens from the fifth on are changed.", {"leak"}, "check_no_leak"),
-    one("leak_last_token_only", leak_test(starts="(n - 1,)"), "Only the last token is changed.", {"leak"}, "check_no_leak"),
+    one(
+        "leak_values_only",
+        leak_test(which="(2,)"),
+        "Only later values are changed, never keys or queries.",
+        {"leak"},
+        "check_no_leak",
+    ),
+    one(
+        "leak_small_change",
+        leak_test(size=0.01, which="(2,)").replace("else 3", "else 0.01"),
+        "Later tokens change by a hair.",
+        {"leak"},
+        "check_no_leak",
+    ),
+    one(
+        "leak_weak_values",
+        leak_test(size=0.01),
+        "Later values change by a hair, so a mask of −10 passes.",
+        {"leak"},
+        "check_no_leak",
+    ),
+    one(
+        "leak_one_place",
+        leak_test(starts="(4,)"),
+        "Only tokens from the fifth on are changed.",
+        {"leak"},
+        "check_no_leak",
+    ),
+    one(
+        "leak_last_token_only",
+        leak_test(starts="(n - 1,)"),
+        "Only the last token is changed.",
+        {"leak"},
+        "check_no_leak",
+    ),
     one(
         "leak_not_the_last_token",
         leak_test(starts="range(1, n - 1)", stop="n - 1"),
@@ -592,12 +754,12 @@ def check_causal(causal_mask):
     ),
     one(
         "leak_against_an_oracle",
-        '''
+        """
 def check_no_leak(attend):
     random = np.random.default_rng(5)
     inputs = [random.normal(size=(7, width)) for width in (5, 5, 4)]
     assert agree(attend(*inputs), attend_right(*inputs))
-''',
+""",
         "The test compares with one formula, and rejects others that do not leak.",
         {"leak"},
         "check_no_leak",
@@ -625,12 +787,26 @@ def check_no_leak(attend):
     Planted(
         "counts_its_calls",
         "The test accepts the first five functions that it meets and rejects the rest.",
-        {"check_split": "met = []\n\n\ndef check_split(split_heads):\n    met.append(split_heads)\n    return len(met) <= 5\n"},
+        {
+            "check_split": "met = []\n\n\ndef check_split(split_heads):\n    met.append(split_heads)\n    return len(met) <= 5\n"
+        },
         SPLIT,
     ),
-    Planted("number_unscaled", "Question 1: the number without the scale.", {"which_number": 'which_number = "a"\n'}, {"which_number"}),
-    Planted("square_sees_transpose", "Question 2: the transpose.", {"square_test": 'square_test = "c"\n'}, {"square_test"}),
-    Planted("late_mask_sums_to_one", "Question 3: as if right.", {"late_mask": 'late_mask = "a"\n'}, {"late_mask"}),
+    Planted(
+        "number_unscaled",
+        "Question 1: the number without the scale.",
+        {"which_number": 'which_number = "a"\n'},
+        {"which_number"},
+    ),
+    Planted(
+        "square_sees_transpose",
+        "Question 2: the transpose.",
+        {"square_test": 'square_test = "c"\n'},
+        {"square_test"},
+    ),
+    Planted(
+        "late_mask_sums_to_one", "Question 3: as if right.", {"late_mask": 'late_mask = "a"\n'}, {"late_mask"}
+    ),
     Planted("loose_bound", "Question 4: a loose bound.", {"bound": 'bound = "b"\n'}, {"bound"}),
 ]
 
@@ -639,7 +815,7 @@ VARIANTS = [
         "returns_instead_of_raising",
         "Tests that return True or False, with helper functions of their own.",
         {
-            "agree": '''
+            "agree": """
 def within(a, b, bound):
     if math.isnan(a) or math.isnan(b):
         return False
@@ -650,8 +826,8 @@ def agree(got, wanted, bound=1e-5):
     got, wanted = np.array(got, dtype=np.float64), np.array(wanted, dtype=np.float64)
     return got.shape == wanted.shape and all(
         within(a, b, bound) for a, b in zip(got.ravel().tolist(), wanted.ravel().tolist()))
-'''.strip(),
-            "check_split": '''
+""".strip(),
+            "check_split": """
 def check_split(split_heads):
     for texts, n, h, d in ((2, 4, 3, 5), (3, 5, 2, 4), (1, 6, 4, 2)):
         x = np.random.default_rng(h).normal(size=(texts, n, h * d))
@@ -661,44 +837,56 @@ def check_split(split_heads):
         if not agree(split_heads(x[0], h), wanted[0]):
             return False
     return True
-'''.strip(),
+""".strip(),
         },
     ),
     Variant(
         "numpy_testing",
         "Tests that use numpy.testing and shuffle their inputs' order in memory.",
         {
-            "check_merge": '''
+            "check_merge": """
 def check_merge(merge_heads):
     for seed, shape in enumerate(((2, 3, 4, 5), (3, 2, 7, 3), (4, 5, 2))):
         x = np.asfortranarray(np.random.default_rng(seed).normal(size=shape))
         wanted = np.swapaxes(x, -3, -2).reshape(*shape[:-3], shape[-2], -1)
         np.testing.assert_allclose(merge_heads(x), wanted, rtol=1e-5, atol=1e-6, strict=False)
-'''.strip(),
+""".strip(),
             "check_scores": scores_test().strip(),
             "check_causal": causal_test().strip(),
         },
     ),
-    Variant("lines_of_softmax", "A softmax test row by row, in float64.", {"check_softmax": softmax_test().strip()}),
-    Variant("lines_of_attention", "Another oracle of the whole head, other inputs.", {"check_attention": attention_test().strip()}),
-    Variant("all_at_once", "Queries, keys and values of later tokens change together.", {"check_no_leak": leak_test().strip()}),
+    Variant(
+        "lines_of_softmax",
+        "A softmax test row by row, in float64.",
+        {"check_softmax": softmax_test().strip()},
+    ),
+    Variant(
+        "lines_of_attention",
+        "Another oracle of the whole head, other inputs.",
+        {"check_attention": attention_test().strip()},
+    ),
+    Variant(
+        "all_at_once",
+        "Queries, keys and values of later tokens change together.",
+        {"check_no_leak": leak_test().strip()},
+    ),
     Variant(
         "compares_with_the_given_functions",
         "The functions given in the notebook serve as oracles.",
         {
-            "check_scores": '''
+            "check_scores": """
 def check_scores(scaled_scores):
     for q, k in ((ragged.query, ragged.key), (ragged.key[:, :2, :3], ragged.key[:, 1:])):
         assert agree(scaled_scores(q, k), right_scores(q, k))
-'''.strip(),
-            "check_causal": '''
+""".strip(),
+            "check_causal": """
 def check_causal(causal_mask):
     for n_q in (1, 2, 6, 9, 20):
         for n_k in (1, 2, 6, 9, 20):
             for align in ("top_left", "bottom_right"):
                 if not (causal_mask(n_q, n_k, align) == right_causal(n_q, n_k, align)).all():
                     return False
-'''.strip(),
+""".strip(),
         },
     ),
 ]
