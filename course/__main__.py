@@ -8,7 +8,7 @@ from pathlib import Path
 from . import CourseError, matrix, text
 from .sandbox import check
 
-BOOK_DATA = Path(__file__).resolve().parents[1] / "book" / "data" / "course"
+BOOK = Path(__file__).resolve().parents[1] / "book"
 BUILT = Path(__file__).resolve().parents[1] / "_build" / "course"
 
 
@@ -50,15 +50,22 @@ def _differences(row, found):
     yield from found.problems
 
 
-def record(options):
-    """Run the whole kill matrix and write what the book's page shows."""
-    tables = [matrix.table(name, "record") for name in text.names()]
-    options.to.parent.mkdir(parents=True, exist_ok=True)
-    options.to.write_text(matrix.dump(tables), encoding="utf-8", newline="\n")
-    wrong = [row["name"] for table in tables for row in table["submissions"] if not row["as_wanted"]]
-    print(f"{sum(len(table['submissions']) for table in tables)} submissions, in {options.to}")
-    if wrong:
-        sys.exit(f"not as they should be: {', '.join(wrong)}")
+def publish(options):
+    """Write what the book offers and shows: student notebooks, and the kill matrix, run afresh."""
+    offered = options.book / "assignments"
+    offered.mkdir(exist_ok=True)
+    for name in text.names():
+        (offered / f"{name}.ipynb").write_text(text.released(text.load(name)), encoding="utf-8", newline="\n")
+    if options.notebooks_only:
+        return
+    tables = [matrix.table(name, "publish") for name in text.names()]
+    shown = options.book / "data" / "course" / "kill_matrix.json"
+    shown.parent.mkdir(parents=True, exist_ok=True)
+    shown.write_text(matrix.dump(tables), encoding="utf-8", newline="\n")
+    submissions = [row for table in tables for row in table["submissions"]]
+    print(f"{len(submissions)} submissions; now bake the pages: python tools/bake.py")
+    if wrong := [row["name"] for row in submissions if not row["as_wanted"]]:
+        sys.exit(f"not graded as they should be: {', '.join(wrong)}")
 
 
 def new(options):
@@ -161,7 +168,9 @@ def main(arguments=None):
     one.add_argument("names", nargs="*", metavar="NAME")
     one.add_argument("--only", action="append", metavar="SUBMISSION")
     one.add_argument("--verbose", action="store_true")
-    command(record, "matrix").add_argument("--to", type=Path, default=BOOK_DATA / "kill_matrix.json")
+    one = command(publish)
+    one.add_argument("--book", type=Path, default=BOOK)
+    one.add_argument("--notebooks-only", action="store_true")
     command(sandboxed, "sandbox")
     one = command(demonstrate, "demo")
     one.add_argument("name", nargs="?", metavar="NAME")

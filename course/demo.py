@@ -21,9 +21,7 @@ def show(root=FOLDER, name=None, say=print):
     grading.new_class(root, [name])
     due = datetime.datetime(2030, 1, 31, 22, 0)
     set_due(root, name, due)
-    say(
-        "2. Three students hand in: Ada all right, Ben with three mistakes and a day late, Cem before he had begun"
-    )
+    say("2. Three hand in: Ada with everything right, Ben late and with mistakes, Cem before he had begun")
     assignment = text.load(name)
     mistakes, _ = planting.planted(name)
     for student, notebook, hours in (
@@ -43,17 +41,14 @@ def show(root=FOLDER, name=None, say=print):
     path = export.write(root, name, root / "grades.csv")
     say("")
     for row in export.rows(root, name):
-        say(
-            f"   {row['student']}: {row['total']:g} of {row['of']:g}, {row['to_mark_by_hand']} to mark by hand"
-        )
+        say(f"   {row['student']}: {row['total']:g} of {row['of']:g}")
     say("")
-    say(
-        f"Everything is in {_short(root)}: what was released in release/, what came in in handed_in/, what the grader"
-    )
-    say(f"saw in autograded/, the feedback in {', '.join(_short(page.relative_to(root)) for page in pages)},")
-    say(
-        f"and the marks in {path.name} and {settings.GRADEBOOK}. To mark in the browser: python -m course marking {_short(root)}"
-    )
+    say(f"Everything is in {_short(root)}:")
+    say("   release/      what students get          handed_in/   what they gave back")
+    say("   autograded/   as the grader ran it       feedback/    what they read: open")
+    say(f"   {_short(pages[1])}")
+    say(f"   {path.name}    the marks                  {settings.GRADEBOOK}     nbgrader's gradebook")
+    say(f"To mark by hand in the browser: python -m course marking {_short(root)}")
     return path
 
 

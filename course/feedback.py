@@ -596,7 +596,7 @@ class _Markdown:
     """Markdown as HTML of few kinds: nothing raw, no foreign picture, formulas as they were typed."""
 
     def __init__(self):
-        self.parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 40})
+        self.parser = MarkdownIt("commonmark", {"html": False, "xhtmlOut": False, "maxNesting": 40})
         self.parser.enable(["table", "strikethrough"])
         self.parser.disable("reference")  # a cell full of them takes minutes
         self.parser.use(dollarmath_plugin, allow_labels=False, double_inline=True).use(amsmath_plugin)
@@ -604,8 +604,7 @@ class _Markdown:
         rules = dict.fromkeys(("math_inline", "math_inline_double"), self._formula)
         rules |= dict.fromkeys(("math_block", "amsmath", "fence", "code_block"), self._block)
         rules |= {"table_open": self._table, "table_close": self._table, "image": self._image}
-        for kind, rule in rules.items():
-            self.parser.add_render_rule(kind, rule)
+        self.parser.renderer.rules.update(rules)
         self.level = 2
 
     def __call__(self, source, attachments, rich=True):

@@ -12,6 +12,8 @@ from . import intake, text, verdict
 from .sandbox import Ended, Sandbox
 
 OUTPUT_TYPES = {"stream", "display_data", "execute_result", "error"}
+# What one cell and one notebook may show, in letters of JSON.
+CELL_ROOM, NOTEBOOK_ROOM = 2_000_000, 20_000_000
 
 
 class Restore(NbGraderPreprocessor):
@@ -95,7 +97,7 @@ def run(assignment, notebook):
     code = [position for position, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     for position in code:
         notebook.cells[position].outputs, notebook.cells[position].execution_count = [], None
-    notes, done = [], set()
+    notes, done, room = [], set(), NOTEBOOK_ROOM
     try:
         with Sandbox(limits, assignment.uses) as box:
             cells = [[position, notebook.cells[position].source] for position in code]
@@ -109,9 +111,11 @@ def run(assignment, notebook):
                     raise Ended("it answered out of turn")
                 done.add(position)
                 cell = notebook.cells[position]
-                cell.outputs, cell.execution_count = _outputs(reply.get("outputs")), len(done)
+                listing = str(reply.get("outputs"))
+                room -= min(len(listing), CELL_ROOM)
+                cell.outputs, cell.execution_count = _outputs(listing if room > 0 else ""), len(done)
                 if reply.get("note"):
-                    cell.metadata["course_note"] = str(reply["note"])[:200]
+                    cell.metadata["course_note"] = verdict.said(reply["note"])[:200]
                     notes.append(f"code cell {code.index(position) + 1}: {cell.metadata['course_note']}")
     except Ended as error:
         notes.append(f"code cell {min(len(done) + 1, len(code))}: the run was stopped, {error}")
@@ -127,16 +131,19 @@ def _outputs(listing):
     """Outputs from an untrusted process: known kinds, valid, of bounded size; anything else is left out."""
     kept = []
     try:
-        outputs = json.loads(listing)
-        for output in outputs[:200]:
+        if not len(listing) <= CELL_ROOM:
+            raise ValueError("too large")
+        for output in json.loads(listing)[:200]:
             if not isinstance(output, dict) or output.get("output_type") not in OUTPUT_TYPES:
                 continue
             if output["output_type"] in ("display_data", "execute_result"):
                 output["metadata"] = {}
-                output["data"] = {str(kind): value for kind, value in output.get("data", {}).items()}
+                output["data"] = {kind: value for kind, value in output["data"].items() if _shown(kind, value)}
             if output["output_type"] == "execute_result":
                 output["execution_count"] = None
-            output = nbformat.from_dict(output)
+            # Halves of characters, which no file can hold, become question marks.
+            words = json.dumps(output, ensure_ascii=False).encode("utf-8", "replace")
+            output = nbformat.from_dict(json.loads(words))
             nbformat.validator.validate(output, ref="output", version=4, version_minor=5)
             kept.append(output)
     except Exception:
@@ -144,6 +151,11 @@ def _outputs(listing):
             nbformat.v4.new_output("stream", name="stdout", text="[this cell's output could not be read]\n")
         )
     return kept
+
+
+def _shown(kind, value):
+    """Text and pictures only: a page for marking shows the rest as it is, and HTML may hold a script."""
+    return kind == "text/plain" or kind in intake.PICTURES and bool(intake.BASE64.fullmatch(value))
 
 
 def flags(assignment, notebook, found):

@@ -1,7 +1,7 @@
 """Files that students hand in: read without trust, and what was not the student's to change put back.
 
 :func:`read` makes a sound notebook of an untrusted file or says, to the student, why it cannot. Then
-:func:`restore` makes it an answer to an assignment: texts, given cells and checks as released, the rest as it is.
+:func:`restore` makes it an answer to an assignment: texts, given cells and checks as released.
 """
 
 import copy
@@ -277,10 +277,10 @@ def _fresh(identity, used):
     return identity
 
 
-def said(value):
+def said(value, most=40):
     """What somebody wrote, fit to be quoted in a note: short, and nothing that is not seen."""
-    words = "".join(letter if letter.isprintable() else "?" for letter in str(value)[:41])
-    return words if len(words) <= 40 else f"{words[:37]}..."
+    words = "".join(letter if letter.isprintable() else "?" for letter in str(value)[: most + 1])
+    return words if len(words) <= most else f"{words[: most - 3]}..."
 
 
 def few(things, most=5):

@@ -23,6 +23,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+from . import CourseError
 from .intake import MOST_MB, few, said
 
 HANDED_IN, BEFORE = "handed_in", "handed_in_before"
@@ -41,7 +42,7 @@ WANTED = {
 }
 MAC = "__MACOSX"
 ATTEMPT = re.compile(r"(?P<base>.+?)(?:-(?P<n>\d{1,9})| \((?P<m>\d{1,9})\))?\.ipynb", re.I | re.S)
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}")
+ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.@-]{0,60}[A-Za-z0-9_-])?")
 RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)[0-9]", re.I)
 SPELLED = str.maketrans(
     {"ß": "ss", "ø": "o", "ł": "l", "æ": "ae", "œ": "oe", "đ": "d", "ð": "d", "þ": "th", "ı": "i"}
@@ -50,7 +51,7 @@ SPELLED = str.maketrans(
 CONSONANTS, DIGITS = "bcdfghjkmnpqrstvwxz", "23456789"
 
 
-class ZipRefused(Exception):
+class ZipRefused(CourseError):
     """Nothing can be collected from this file; the text says why, and what to do."""
 
 
@@ -74,6 +75,10 @@ class Report(NamedTuple):
     taken: bool
     reason: str = ""
     notes: tuple = ()
+
+    def __str__(self):
+        what = f"{said(self.file, 200)} taken" if self.taken else f"NOT taken ({self.file}): {self.reason}"
+        return "; ".join((f"{self.student or 'nobody'}: {what}", *self.notes))
 
 
 class _Entry(NamedTuple):
@@ -114,10 +119,12 @@ def collect(zip_path, class_folder, assignment_name, *, names="auto", anonymous=
     Raises
     ------
     ZipRefused
-        If the zip, or a table of the class folder, cannot be read at all.
+        If the zip, or a table of the class folder, cannot be read at all; then nothing was changed.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", assignment_name):
-        raise ValueError(f"{assignment_name!r} is no name of an assignment: letters, digits, _ and -")
+        raise ZipRefused(f"{assignment_name!r} is no name of an assignment: letters, digits, _ and -")
+    if names not in ("auto", *LAYOUTS):
+        raise ZipRefused(f"no platform is called {names!r}; there are auto, {', '.join(LAYOUTS)}")
     class_folder = Path(class_folder)
     class_folder.mkdir(parents=True, exist_ok=True)
     with _opened(zip_path) as archive:
@@ -419,6 +426,8 @@ def codes(class_folder, students):
     path = Path(class_folder, "codes.csv")
     table = dict(_rows(path))
     new = sorted(set(students) - set(table))
+    if odd := [said(student) for student in new if not _is_id(student)]:
+        raise ZipRefused(f"no ids of students: {few(odd)}; wanted letters, digits and . @ _ -")
     taken = {*table.values(), *table, *new}
     for student in new:
         while not (code := _code()) or code in taken:
@@ -459,9 +468,15 @@ def _rows(path):
     rows = [tuple(line[:2]) for line in lines if line]
     for number, row in enumerate(rows, 2):
         ids = row if path.name == "codes.csv" else row[:1]
-        if len(row) != 2 or not all(ID.fullmatch(one) and not RESERVED.fullmatch(one) for one in ids):
-            raise ZipRefused(f"{path.name}, row {number}: {said(row)} has no id of letters, digits, - and _")
+        if len(row) != 2 or not all(map(_is_id, ids)):
+            raise ZipRefused(
+                f"{path.name}, row {number}: {said(row)} has no id of letters, digits and . @ _ -"
+            )
     return rows
+
+
+def _is_id(student):
+    return bool(ID.fullmatch(student)) and not RESERVED.fullmatch(student.partition(".")[0])
 
 
 def _write(path, head, rows):

@@ -6,27 +6,31 @@ that vanishes, and one socket to the grader. If bubblewrap is missing or does no
 """
 
 import functools
+import importlib.metadata
+import importlib.util
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-from . import CourseError, wire
+from . import CourseError, syscalls, wire
 
 HERE = Path(__file__).resolve().parent
 ATTNLIB = HERE.parent / "attnlib"
 # What a notebook needs to draw and to check; nothing that computes attention.
 REDUCED = ("errors.py", "palette.py", "examples.py", "clues.py", "show")
 HIDDEN = ("attnlib", "torch", "triton", "jax", "tensorflow", "nbgrader", "course", "array_api_compat")
+START_SECONDS = 60.0
+WRITABLE = ("/dev/shm", "/tmp", "/home/student")
 INSTALL = (
     "The sandbox needs Linux and bubblewrap 0.8 or newer. On Debian and Ubuntu: apt-get install bubblewrap; on Fedora: dnf install "
     "bubblewrap. Where unprivileged user namespaces are switched off, grade as root or allow them (see the instructor's guide)."
@@ -51,6 +55,7 @@ class Limits(NamedTuple):
     processes: int = 48
     file_mb: int = 16
     disk_mb: int = 48
+    files: int = 5000
 
 
 class Sandbox:
@@ -71,31 +76,40 @@ class Sandbox:
     def __enter__(self):
         check()
         ours, theirs = socket.socketpair()
-        command = _command(theirs.fileno(), self.limits, self.packages)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-            cwd="/",
-        )
+        with syscalls.program() as refused:
+            self._process = subprocess.Popen(
+                _command(theirs.fileno(), self.limits, self.packages, refused.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno(), refused.fileno()],
+                start_new_session=True,
+                cwd="/",
+                env=_environment(),
+            )
         theirs.close()
         self._socket, self._stream = ours, ours.makefile("rwb")
         self._tail = b""
-        self._began = time.monotonic()
         self._over = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._listen, self._watch)]
-        for thread in self._threads:
-            thread.start()
+        self._threads[0].start()
+        # The worker's first word, before any student code: if it does not come, the fault is not the student's.
+        try:
+            self.receive(START_SECONDS)
+        except Ended as error:
+            self.__exit__()
+            words = (self._tail.decode(errors="replace").strip().splitlines() or [str(error)])[-1]
+            raise SandboxError(f"the sandbox does not start: {words}\n{INSTALL}") from None
+        self._began = time.monotonic()
+        self._threads[1].start()
         return self
 
     def __exit__(self, *_):
         self._over.set()
         self.kill()
         for thread in self._threads:
-            thread.join()
+            if thread.ident:
+                thread.join()
         self._process.stderr.close()
         # What was not sent to a dead process is of no use to anybody.
         try:
@@ -161,9 +175,6 @@ class Sandbox:
             return "it closed its connection to the grader"
         if status in (137, -9, 128 + signal.SIGXCPU, 128 + signal.SIGXFSZ):
             return "it was ended by the system: too much memory, time or disk"
-        text = self._tail.decode(errors="replace").strip().splitlines()
-        if status == 1 and text and text[-1].startswith("bwrap:"):
-            raise SandboxError(f"{text[-1]}\n{INSTALL}")
         return f"it ended the Python process (exit status {status})"
 
     def _listen(self):
@@ -184,6 +195,9 @@ class Sandbox:
                 return self.stop(f"it started more than {limits.processes} processes and threads")
             if memory > limits.memory_mb * 2**20:
                 return self.stop(f"it used more than {limits.memory_mb} MB of memory")
+            # An empty file takes no disk, but a kilobyte of the machine's memory.
+            if files(self._process.pid) > limits.files:
+                return self.stop(f"it made more than {limits.files} files")
 
 
 def _signal(kill, number):
@@ -229,14 +243,35 @@ def family(pid):
     return sum(threads.get(member, 0) for member in members), memory
 
 
+def files(pid):
+    """How many files there are in the folders that the sandbox `pid` can write to."""
+    for first in children(pid):
+        try:
+            found = [os.statvfs(f"/proc/{first}/root{folder}") for folder in WRITABLE]
+        except OSError:
+            continue  # not yet there, or not any more
+        return sum(one.f_files - one.f_ffree for one in found)
+    return 0
+
+
 @functools.cache
 def check():
     """Refuse to go on unless bubblewrap is there and isolates; tried once per process."""
     if not shutil.which("bwrap"):
         raise SandboxError(f"bubblewrap (the program bwrap) is not installed.\n{INSTALL}")
-    command = _command(None, Limits(), ())
+    if platform.machine() not in syscalls.MACHINES:
+        raise SandboxError(f"the sandbox knows machines of type {', '.join(syscalls.MACHINES)} only")
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        with syscalls.program() as refused:
+            done = subprocess.run(
+                _command(None, Limits(), (), refused.fileno()),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                pass_fds=[refused.fileno()],
+                env=_environment(),
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SandboxError(f"bubblewrap does not start: {error}\n{INSTALL}") from None
     try:
@@ -249,8 +284,16 @@ def check():
         raise SandboxError(f"the sandbox does not isolate: {', '.join(leaks)}\n{INSTALL}")
 
 
-def _command(descriptor, limits, packages):
-    """The bwrap command line; with `descriptor` None, the trial that reports what it can reach."""
+def _environment():
+    # bwrap stays beside the student's process, who may be able to read what it was started with.
+    return {"PATH": os.environ.get("PATH", os.defpath)}
+
+
+def _command(descriptor, limits, packages, refused):
+    """The bwrap command line; with `descriptor` None, the trial that reports what it can reach.
+
+    `refused` is an open file with the calls to the kernel that are refused.
+    """
     as_root = os.geteuid() == 0
     # As root no user namespace: the kernel counts processes per user, and never root's.
     user = 200_000 + int.from_bytes(os.urandom(3), "big") % 300_000 if as_root else -1
@@ -274,6 +317,7 @@ def _command(descriptor, limits, packages):
     ]
     if not as_root:
         command += ["--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"]
+    command += ["--seccomp", str(refused)]
     command += ["--die-with-parent", "--new-session", "--hostname", "sandbox", "--clearenv"]
     # Folders that bwrap makes for mount points are closed to other users; these are not.
     for folder in ("/opt", "/opt/lib", "/opt/lib/attnlib", "/opt/grader", "/home"):
@@ -300,9 +344,11 @@ def _command(descriptor, limits, packages):
         command += ["--ro-bind", str(HERE / name), f"/opt/grader/{name}"]
     if fonts := _font_list():
         command += ["--ro-bind", str(fonts), f"/opt/grader/{fonts.name}"]
-    command += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    # Shared memory out of /dev/zero would be nobody's; /dev/full reads the same and cannot be mapped.
+    command += ["--dev-bind", "/dev/full", "/dev/zero", "--remount-ro", "/dev"]
     size = str(limits.disk_mb * 2**20)
-    for folder in ("/dev/shm", "/tmp", "/home/student"):
+    for folder in WRITABLE:
         command += ["--perms", "1777", "--size", size, "--tmpfs", folder]
     environment = {
         "HOME": "/home/student",
@@ -336,11 +382,21 @@ def _python():
 
 @functools.cache
 def _font_list():
-    """matplotlib's list of fonts, made once: each sandbox would otherwise search for fonts for seconds."""
-    folder = Path(tempfile.gettempdir()) / f"attention-book-fonts-{os.getuid()}-{os.getpid()}"
-    folder.mkdir(mode=0o755, exist_ok=True)
+    """matplotlib's list of fonts, made once per machine: a search for fonts takes seconds.
+
+    None without matplotlib.
+    """
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "attention-book")
+    folder.mkdir(parents=True, exist_ok=True)
+    version = importlib.metadata.version("matplotlib") if importlib.util.find_spec("matplotlib") else "none"
+    kept = folder / f"fonts-{version}.txt"
+    if version == "none" or (kept.is_file() and (folder / kept.read_text()).is_file()):
+        return folder / kept.read_text() if kept.is_file() else None
     environment = os.environ | {"MPLCONFIGDIR": str(folder), "MPLBACKEND": "agg"}
     code = "import matplotlib.font_manager"
     subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=120)
-    lists = sorted(folder.glob("fontlist-*.json"))
-    return lists[0] if lists else None
+    lists = sorted(folder.glob("fontlist-*.json"), key=lambda path: path.stat().st_mtime)
+    if not lists:
+        return None
+    kept.write_text(lists[-1].name)
+    return lists[-1]

@@ -7,20 +7,22 @@ hand. Into the sandbox go only the inputs of a call; back come values; what is r
 import builtins
 import functools
 import hashlib
+import itertools
 import math
+import re
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import text
+from . import text, wire
 from .sandbox import Ended, Limits, Sandbox
 
 EPS32 = float(np.finfo(np.float32).eps)
 RESTARTS = 6
 # Values that student code hands to one of the grader's own functions (a piece, or a callable under test).
-ASKS_PER_CALL, ASK_NUMBERS, ASK_AXES = 2000, 4096, 6
+ASKS_PER_CALL, ASK_NUMBERS, ASK_AXES, ASK_WORK, ASK_LETTERS = 2000, 4096, 6, 2**21, 200
 _BUILTIN_ERRORS = {
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 }
@@ -102,7 +104,7 @@ def _cases(assignment, secret):
             found[cell.id].append(_choice(cell))
         if cell.kind != "hidden":
             continue
-        shared |= _vocabulary(found[cell.id], secret, assignment.name)
+        shared |= _vocabulary(found[cell.id], secret, assignment)
         code = compile(cell.source, f"{assignment.name}.myst.md: hidden cases of {cell.id}", "exec")
         exec(code, shared)  # the course's own text
         if not found[cell.id]:
@@ -110,18 +112,25 @@ def _cases(assignment, secret):
     return found
 
 
-def _vocabulary(found, secret, name):
+def _vocabulary(found, secret, assignment):
     """What the hidden cells may say."""
+    asked = [name for cell in assignment.of_kind("answer") for name in re.findall(r"^def (\w+)", cell.source, re.M)]
+
+    def before(function, pieces):
+        # A right function that comes later may be made of this one: with it at hand, this one need not be written.
+        place = {name: number for number, name in enumerate(asked)}
+        last = place.get(function, len(asked))
+        return {name: right for name, right in pieces.items() if place.get(name, -1) < last}
 
     def rng(number):
-        digest = hashlib.sha256(f"{secret}/{name}/{number}".encode()).digest()
+        digest = hashlib.sha256(f"{secret}/{assignment.name}/{number}".encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
     def expect(function, args, oracle, tol=None, *, kwargs=None, pieces=None):
         kwargs = kwargs or {}
         right = _plain(oracle(*_copies(args), **kwargs))
         rounded = _plain(_quietly(oracle, *_as_float32(args), **kwargs))
-        pieces = pieces or {}
+        pieces = before(function, pieces or {})
         found.append(
             Case(function, _agrees(right, rounded, tol), tuple(args), kwargs, pieces, stand_ins=tuple(pieces))
         )
@@ -396,7 +405,11 @@ class _Session:
             self.close()
             self.dead[case.name] = str(error)
             return str(error), ""
-        problem = case.judged(reply)
+        try:
+            with np.errstate(all="ignore"):
+                problem = case.judged(reply)
+        except Exception:
+            problem = "its answer cannot be compared with anything"
         detail = f"{case.name}: {': '.join(map(str, reply['error']))}" if "error" in reply else case.name
         return problem, detail if problem else ""
 
@@ -456,9 +469,13 @@ class _Session:
             reply = self.box.receive(max(end - time.monotonic(), 0.01))
             if not (isinstance(reply, dict) and "ask" in reply):
                 return _reply(reply)
-            self.box.send(_served(case.pieces, reply))
-        self.box.stop("it calls too often")
-        raise Ended("it calls what it is given too often")
+            answer = _served(case.pieces, reply)
+            # Its own time is over as well if it has the grader work for it.
+            if time.monotonic() > end:
+                break
+            self.box.send(answer)
+        self.box.stop("it calls what it is given too often, or for too long")
+        raise Ended(self.box.reason)
 
 
 def _served(pieces, request):
@@ -466,33 +483,42 @@ def _served(pieces, request):
     try:
         function = pieces[request["ask"]]
         args, kwargs = request["args"], request["kwargs"]
-        for value in (*args, *kwargs.values()):
-            _small(value)
+        shapes = [shape for value in (*args, *kwargs.values()) for shape in _small(value)]
+        _affordable(shapes)
         with np.errstate(all="ignore"):
-            return {"answer": _plain(function(*args, **kwargs))}
+            answer = {"answer": _plain(function(*args, **kwargs))}
+        wire.pack(answer)
+        return answer
     except Exception as error:
         return {"raise": str(error)[:500]}
 
 
 def _small(value):
-    """Refuse what would cost the grader itself time or memory."""
+    """The shapes of the arrays in `value`; refuses what would cost the grader itself time or memory."""
     if isinstance(value, np.ndarray):
         if value.size > ASK_NUMBERS or value.ndim > ASK_AXES:
             raise ValueError(
                 f"an array of shape {value.shape}; at most {ASK_NUMBERS} numbers can be handed over"
             )
-    elif isinstance(value, (list, tuple)):
+        return [value.shape]
+    if isinstance(value, (list, tuple)):
         if len(value) > 64:
             raise ValueError("a list of more than 64 things")
-        for item in value:
-            _small(item)
-    elif isinstance(value, bool) or value is None or isinstance(value, str):
-        return
-    elif isinstance(value, int):
-        if abs(value) > ASK_NUMBERS:
-            raise ValueError(f"the whole number {value}, at most {ASK_NUMBERS}")
-    elif not (isinstance(value, float) and not math.isnan(value)):
+        return [shape for item in value for shape in _small(item)]
+    if isinstance(value, str) and len(value) > ASK_LETTERS:
+        raise ValueError(f"a text of {len(value)} letters, at most {ASK_LETTERS}")
+    if isinstance(value, int) and abs(value) > ASK_NUMBERS:
+        raise ValueError(f"the whole number {value}, at most {ASK_NUMBERS}")
+    if not (value is None or isinstance(value, (bool, str, int, float)) and value == value):
         raise ValueError(f"a {type(value).__name__}")
+    return []
+
+
+def _affordable(shapes):
+    """Refuse arrays that are small one by one, but broadcast or multiplied make something huge."""
+    axes = [max(1, *axis) for axis in itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)]
+    if math.prod(axes) * max(axes[:2], default=1) > ASK_WORK:
+        raise ValueError(f"arrays of shapes {', '.join(map(str, shapes))}: too much work together")
 
 
 def _wanted(reply, key):
@@ -507,11 +533,16 @@ def _turn(box, right):
         raise Ended("it answered out of turn")
 
 
+def said(value):
+    """Words from inside, as one line that any file can hold."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(value)[:2000])
+
+
 def _reply(reply: Any):
     if isinstance(reply, dict) and "value" in reply:
         return reply
     if isinstance(reply, dict) and isinstance(reply.get("error"), list) and len(reply["error"]) == 2:
-        return {"error": [str(part) for part in reply["error"]]}
+        return {"error": [said(part) for part in reply["error"]]}
     raise Ended("it answered out of turn")
 
 

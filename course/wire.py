@@ -13,12 +13,15 @@ import numpy as np
 LARGEST = 64 * 2**20
 # What student code may send: arrays are raw bytes, so the text around them is short. Parsed text costs many times its
 # length in memory.
-LARGEST_TEXT, MOST_PARTS = 4 * 2**20, 100_000
+LARGEST_TEXT = 4 * 2**20
 _KINDS = "biuf"
 
 
 class WireError(Exception):
-    """What came over the wire is not a value, or is larger than allowed."""
+    """What came over the wire is not a value, or is larger than allowed.
+
+    When reading, the message repeats nothing that was sent: it may be shown, and the sender has seen private inputs.
+    """
 
 
 def pack(value):
@@ -36,7 +39,7 @@ def unpack(body, trusted=False):
     try:
         (length,) = struct.unpack_from(">I", body)
         text, arrays = body[4 : 4 + length], memoryview(body)[4 + length :]
-        if not trusted and (len(text) > LARGEST_TEXT or sum(map(text.count, (b",", b"[", b"{"))) > MOST_PARTS):
+        if len(text) > LARGEST_TEXT and not trusted:
             raise WireError("too many things in it")
         value, used = _rich(json.loads(text.decode()), arrays, 0)
     except WireError:
@@ -44,7 +47,7 @@ def unpack(body, trusted=False):
     except Exception as error:
         raise WireError(f"not a frame: {type(error).__name__}") from None
     if used != len(arrays):
-        raise WireError(f"{len(arrays) - used} bytes too many")
+        raise WireError("more bytes than its arrays have")
     return value
 
 
@@ -60,7 +63,7 @@ def receive(stream, trusted=False):
         return None
     (length,) = struct.unpack(">Q", head)
     if length > LARGEST:
-        raise WireError(f"{length} bytes announced, at most {LARGEST} are taken")
+        raise WireError(f"more than the {LARGEST} bytes that are taken are announced")
     body = _read(stream, length)
     if body is None:
         raise WireError("the other side stopped in the middle of a frame")
@@ -141,5 +144,4 @@ def _rich(value, arrays, used):
             raise WireError("an array longer than its frame")
         array = np.frombuffer(arrays[used : used + size], dtype=dtype).reshape(shape).copy()
         return array, used + size
-    # Its name is not repeated: it is the sender's, and this message may be shown.
     raise WireError("an unknown kind of value")

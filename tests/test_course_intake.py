@@ -956,7 +956,7 @@ def test_canvas_says_who_was_late(packed, room):
 def test_a_layout_can_be_said(packed, room):
     packed.add(f"{MOODLE}/{A}.ipynb")
     assert only(collect(packed, room, names="plain")).student == "ada-lovelace_1234567_assigns"
-    with pytest.raises(ValueError, match="blackboard"):
+    with pytest.raises(lms.ZipRefused, match="no platform is called 'blackboard'"):
         collect(packed, room, names="blackboard")
 
 
@@ -1233,6 +1233,12 @@ def test_a_folder_that_cannot_be_written_stops_nobody(packed, room):
     assert not ada.taken and "stored" in ada.reason and bo.taken
 
 
+def test_a_report_is_a_line_of_words():
+    taken = lms.Report("ada", "ada/x\x1b.ipynb", True, notes=("ignored: y", "late"))
+    assert str(taken) == "ada: ada/x?.ipynb taken; ignored: y; late"
+    assert str(lms.Report("", "x", False, "stray")) == "nobody: NOT taken (x): stray"
+
+
 # Dates.
 
 
@@ -1361,8 +1367,9 @@ def test_a_damaged_file_leaves_the_earlier_hand_in(room):
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "x.y", ".", "-x", "é", "a b"])
 def test_an_assignment_has_a_plain_name(packed, room, name):
-    with pytest.raises(ValueError, match="no name of an assignment"):
+    with pytest.raises(lms.ZipRefused, match="no name of an assignment"):
         lms.collect(packed.path, room, name)
+    assert not room.exists()
 
 
 # Who is who.
@@ -1464,6 +1471,22 @@ def test_a_broken_table_is_refused(packed, room, content):
     with pytest.raises(lms.ZipRefused, match="students.csv"):
         collect(packed.add("bo/x.ipynb"), room)
     assert (room / "students.csv").read_text() == content
+
+
+@pytest.mark.parametrize("student", ["M4711", "s-1_a", "ann.b@example.org", "7"])
+def test_ids_of_many_kinds_are_ids(room, student):
+    assert lms.names_of(room) == {}
+    code = lms.codes(room, [student])[student]
+    assert lms.names_of(room) == {code: student}
+
+
+@pytest.mark.parametrize(
+    "student", ["", ".", "..", "a/b", "../a", "a.", ".a", "-a", "nul", "CON.x", "a b", "é", "a\n"]
+)
+def test_what_is_no_id_gets_no_code(room, student):
+    with pytest.raises(lms.ZipRefused, match="no ids of students"):
+        lms.codes(room, ["ok", student])
+    assert not (room / "codes.csv").exists()
 
 
 def test_a_table_of_a_spreadsheet_in_another_encoding_is_refused(packed, room):

@@ -26,6 +26,7 @@ FLOORS = {
     "examples": 0,
     "palette": 0,
     "_arrays": 0.5,
+    "clues": 1,
     "masks": 1,
     "heads": 1,
     "core": 2,

@@ -110,7 +110,7 @@ MISTAKES = [
     flash(
         "max_reset",
         "m becomes the maximum of the last block alone.",
-        {"flash_many"},
+        {"flash_many", "flash_causal"},
         ("m_new = tl.maximum(m, tl.max(s, 1))", "m_new = tl.max(s, 1)"),
     ),
     flash(
@@ -134,7 +134,7 @@ MISTAKES = [
     flash(
         "diagonal_hidden",
         "A token may not see itself.",
-        {"flash_causal"},
+        {"flash_causal", "flash_empty"},
         ("<= i[:, None] + offset", "< i[:, None] + offset"),
     ),
     flash(

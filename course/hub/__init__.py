@@ -1,11 +1,11 @@
-"""A class on a hub: JupyterHub on one machine, nbgrader's exchange, and a sandbox around each student's server.
+"""A class on a hub: JupyterHub on one machine, nbgrader's exchange, a sandbox around each student's server.
 
 ``python -m course.hub`` starts it; README.md, beside this file, says how, and what it does not isolate.
 
 The working folder::
 
-    home/NAME          everybody's home; home/INSTRUCTOR/course is nbgrader's course folder (or a link to it)
-    exchange/COURSE    nbgrader's exchange: outbound, feedback, inbound
+    home/NAME          everybody's home; home/INSTRUCTOR/course is nbgrader's course folder
+    exchange/attention nbgrader's exchange: outbound, feedback, inbound
     inbox/NAME         what this student handed in and nobody collected yet
     settings           the configuration that the servers read
     hub                the hub's own database and secrets
@@ -24,16 +24,27 @@ from typing import NamedTuple
 import attnlib
 
 HERE = Path(__file__).resolve().parent
+COURSE = "attention"  # as course.settings has it
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 # Of /etc, what a server needs to find programs' data and to reach the hub; no password files.
-ETC = ("alternatives", "fonts", "hosts", "ld.so.cache", "localtime", "mime.types", "nsswitch.conf", "resolv.conf", "ssl")
+ETC = (
+    "alternatives",
+    "fonts",
+    "hosts",
+    "ld.so.cache",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "resolv.conf",
+    "ssl",
+)
 # What of nbgrader a student's server does not offer: extensions of the server, and of JupyterLab.
 NOT_SERVED = ("formgrader", "course_list")
 NOT_SHOWN = ("formgrader", "course-list", "create-assignment")
 
 
 class SettingsError(Exception):
-    """The environment does not say what the hub needs; the text says which variable, and what goes into it."""
+    """The environment does not say what the hub needs; the text says which variable it wants."""
 
 
 class Class(NamedTuple):
@@ -43,7 +54,6 @@ class Class(NamedTuple):
     secret: str
     students: tuple
     instructor: str = "instructor"
-    course: str = "attention"
     port: int = 8000
 
     @property
@@ -69,7 +79,7 @@ class Class(NamedTuple):
         return "-".join(digest[start : start + 4] for start in range(0, 16, 4))
 
     def prepare(self):
-        """Make the folders and write the servers' configuration and the list of passwords; keeps what is there."""
+        """Make the folders; write the configuration and the passwords. What people wrote stays as it is."""
         os.umask(0o077)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -79,11 +89,11 @@ class Class(NamedTuple):
             self.inbox(name).mkdir(parents=True, exist_ok=True)
         (self.home(self.instructor) / "course").mkdir(exist_ok=True)
         (self.folder / "hub").mkdir(exist_ok=True)
-        # Feedback can be opened by whoever knows its name, which only the submission's owner can work out; with
-        # this mode nobody lists the folder, not even its owner.
+        # Feedback can be opened by whoever knows its name, which only the submission's owner can work out;
+        # with this mode nobody lists the folder, not even its owner.
         for part, mode in (("outbound", 0o755), ("inbound", 0o700), ("feedback", 0o311)):
-            (self.exchange / self.course / part).mkdir(parents=True, exist_ok=True)
-            (self.exchange / self.course / part).chmod(mode)
+            (self.exchange / COURSE / part).mkdir(parents=True, exist_ok=True)
+            (self.exchange / COURSE / part).chmod(mode)
         for name in self.people:
             self._write_settings(name)
         table = "".join(f"{name} {self.password(name)}\n" for name in self.people)
@@ -92,14 +102,14 @@ class Class(NamedTuple):
     def _write_settings(self, name):
         settings = self.settings(name)
         (settings / "labconfig").mkdir(parents=True, exist_ok=True)
-        lines = [
-            f"c.CourseDirectory.course_id = {self.course!r}",
-            f"c.Exchange.root = {str(self.exchange)!r}",
-        ]
+        lines = []
         extensions, tabs = {}, {}
         if name == self.instructor:
+            # The class folder says the same; but if it is made after this server started, Formgrader would
+            # know nothing of it, collect into another folder, and run submissions without a sandbox.
             lines += [
-                f"c.CourseDirectory.root = {str(self.home(name) / 'course')!r}",
+                "from course import settings",
+                f"settings.configure(c, {str(self.home(name) / 'course')!r})",
                 "c.ExchangeFactory.collect = 'course.hub.inbox.Collect'",
                 f"c.Collect.inboxes = {str(self.folder / 'inbox')!r}",
                 # All submissions have the same owner here; course.hub.inbox checks whose inbox they were in.
@@ -108,6 +118,7 @@ class Class(NamedTuple):
         else:
             extensions = {f"nbgrader.server_extensions.{part}": False for part in NOT_SERVED}
             tabs = {f"@jupyter/nbgrader:{part}": True for part in NOT_SHOWN}
+        lines += [f"c.CourseDirectory.course_id = {COURSE!r}", f"c.Exchange.root = {str(self.exchange)!r}"]
         (settings / "nbgrader_config.py").write_text("c = get_config()\n" + "\n".join(lines) + "\n")
         for file, content in (
             ("jupyter_server_config.json", {"ServerApp": {"jpserver_extensions": extensions}}),
@@ -127,6 +138,8 @@ class Class(NamedTuple):
         command = ["bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-cgroup-try"]
         if os.geteuid() != 0:
             command += ["--unshare-user", "--disable-userns"]
+        # Run by root, bwrap would otherwise leave root's powers in place.
+        command += ["--cap-drop", "ALL"]
         command += ["--ro-bind", "/usr", "/usr"]
         for part in ("bin", "sbin", "lib", "lib32", "lib64"):
             path = Path("/", part)
@@ -138,7 +151,7 @@ class Class(NamedTuple):
             command += ["--ro-bind-try", f"/etc/{part}", f"/etc/{part}"]
         command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
         shown = {sys.base_prefix, sys.prefix, str(Path(attnlib.__file__).parent)}
-        exchange = self.exchange / self.course
+        exchange = self.exchange / COURSE
         shown |= {str(self.settings(name)), str(exchange / "outbound"), str(exchange / "feedback")}
         for path in sorted(shown):
             command += ["--ro-bind", path, path]
@@ -159,23 +172,25 @@ def from_environment(environment=os.environ):
     secret = environment.get("COURSE_HUB_SECRET", "")
     if len(secret) < 16:
         raise SettingsError(
-            "COURSE_HUB_SECRET is not set, or shorter than 16 characters: everybody's password is made from it, so the "
-            "hub does not start without one. Make one with: python -c 'import secrets; print(secrets.token_hex())'"
+            "COURSE_HUB_SECRET is not set, or shorter than 16 characters: all passwords are made from it, "
+            "so the hub does not start without one. To make one: "
+            "python -c 'import secrets; print(secrets.token_hex())'"
         )
     folder = environment.get("COURSE_HUB_FOLDER")
     if not folder:
         raise SettingsError("COURSE_HUB_FOLDER is not set: it names the working folder of the class")
     students = tuple(environment.get("COURSE_HUB_STUDENTS", "").split())
     if not students:
-        raise SettingsError("COURSE_HUB_STUDENTS is not set: the students' login names, with spaces between them")
+        raise SettingsError(
+            "COURSE_HUB_STUDENTS is not set: the students' login names, with spaces between them"
+        )
     instructor = environment.get("COURSE_HUB_INSTRUCTOR", "instructor")
     bad = [name for name in (instructor, *students) if not NAME.fullmatch(name)]
     if bad:
-        raise SettingsError(f"no login names: {', '.join(bad)} (a small letter, then small letters, digits, - and _)")
+        raise SettingsError(
+            f"no login names: {', '.join(bad)} (a small letter, then small letters, digits, - and _)"
+        )
     if len({instructor, *students}) <= len(students):
         raise SettingsError("COURSE_HUB_STUDENTS: a name stands there twice, or is the instructor's")
-    course = environment.get("COURSE_HUB_COURSE", "attention")
-    if not NAME.fullmatch(course):
-        raise SettingsError(f"COURSE_HUB_COURSE is {course!r}: a small letter, then small letters, digits, - and _")
     port = int(environment.get("COURSE_HUB_PORT", "8000"))
-    return Class(Path(folder).resolve(), secret, students, instructor, course, port)
+    return Class(Path(folder).resolve(), secret, students, instructor, port)

@@ -1,7 +1,7 @@
 """Collecting on a hub where all servers run as one user: each student hands in to an inbox of their own.
 
-Whose inbox it was says whose submission it is, whatever name stands on it, and when its folder last changed says
-when it was handed in, whatever time stands on it.
+Whose inbox it was says whose submission it is, whatever name stands on it; and when its folder last changed
+says when it was handed in, whatever time stands on it.
 """
 
 import datetime
@@ -14,7 +14,9 @@ from pathlib import Path
 from nbgrader.exchange.default import ExchangeCollect
 from traitlets import Unicode
 
-SUBMISSION = re.compile(r"(?P<student>[^+]+)\+(?P<assignment>[^+]+)\+(?P<time>[^+]+)\+(?P<random>[\w=-]{1,40})")
+SUBMISSION = re.compile(
+    r"(?P<student>[^+]+)\+(?P<assignment>[^+]+)\+(?P<time>[^+]+)\+(?P<random>[\w=-]{1,40})"
+)
 TIME = "%Y-%m-%d %H:%M:%S.%f UTC"
 FILES, BYTES = 50, 20 * 2**20
 # Between the time written on a submission and the end of its copying.
@@ -36,26 +38,38 @@ class Collect(ExchangeCollect):
 def gather(inboxes, inbound, warn):
     """Move every student's submissions from `inboxes` to `inbound`; tell `warn` about what is left behind."""
     for inbox in sorted(inboxes.iterdir()):
-        for entry in sorted(os.scandir(inbox), key=lambda entry: entry.name):
-            match = SUBMISSION.fullmatch(entry.name)
-            if not match or not entry.is_dir(follow_symlinks=False):
-                warn(f"{inbox.name}: {entry.name!r} is no submission and stays in the inbox")
-                continue
-            if match["student"] != inbox.name:
-                warn(f"{inbox.name}: handed in under the name {match['student']!r}; not collected")
-                continue
-            time = _time(entry, match["time"], inbox.name, warn)
-            target = inbound / f"{inbox.name}+{match['assignment']}+{time}+{match['random']}"
-            if target.exists():
-                warn(f"{inbox.name}: {entry.name!r} was collected before and stays in the inbox")
-                continue
-            part = inbound / f".{target.name}"
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(0o700)
-            _copy(entry.path, part, inbox.name, warn)
-            (part / "timestamp.txt").write_text(time)
-            part.rename(target)
-            shutil.rmtree(entry.path)
+        try:
+            entries = sorted(os.scandir(inbox), key=lambda entry: entry.name)
+        except OSError as error:
+            warn(f"{inbox.name}: the inbox cannot be read: {error}")
+            continue
+        for entry in entries:
+            try:
+                if fault := _take(inbox.name, entry, inbound, warn):
+                    warn(f"{inbox.name}: {entry.name!r} {fault}; it stays in the inbox")
+            except OSError as error:
+                # What one student did to their files holds nobody else's up.
+                warn(f"{inbox.name}: {entry.name!r} cannot be collected: {error}")
+
+
+def _take(student, entry, inbound, warn):
+    """Move one submission; what is wrong with it, or None."""
+    match = SUBMISSION.fullmatch(entry.name)
+    if not match or not entry.is_dir(follow_symlinks=False):
+        return "is no submission"
+    if match["student"] != student:
+        return f"bears the name of {match['student']!r}"
+    time = _time(entry, match["time"], student, warn)
+    target = inbound / f"{student}+{match['assignment']}+{time}+{match['random']}"
+    if target.exists():
+        return "was collected before"
+    part = inbound / f".{target.name}"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(0o700)
+    _copy(entry.path, part, student, warn)
+    (part / "timestamp.txt").write_text(time)
+    part.rename(target)
+    shutil.rmtree(entry.path)
 
 
 def _time(entry, claimed, student, warn):
@@ -67,7 +81,7 @@ def _time(entry, claimed, student, warn):
             return claimed
     except ValueError:
         pass
-    warn(f"{student}: says handed in {claimed!r}, the folder is from {changed:{TIME}}; the folder's time counts")
+    warn(f"{student}: handed in {claimed!r}, it says; its folder is from {changed:{TIME}}, and that counts")
     return changed.strftime(TIME)
 
 
@@ -85,15 +99,24 @@ def _copy(source, target, student, warn):
             except OSError:
                 warn(f"{student}: {name!r} is a link or cannot be read; left out")
                 continue
-            with os.fdopen(file, "rb") as stream:
-                if not stat.S_ISREG(os.fstat(file).st_mode):
-                    warn(f"{student}: {name!r} is no plain file; left out")
-                    continue
-                content = stream.read(left + 1)
-            if len(content) > left:
-                warn(f"{student}: {name!r} takes the submission over {BYTES} bytes; left out")
+            try:
+                plain = stat.S_ISREG(os.fstat(file).st_mode)
+                content = _read(file, left + 1) if plain else b""
+            finally:
+                os.close(file)
+            if not plain or len(content) > left:
+                reason = f"takes the submission over {BYTES} bytes" if plain else "is no plain file"
+                warn(f"{student}: {name!r} {reason}; left out")
                 continue
             left -= len(content)
             (target / name).write_bytes(content)
     finally:
         os.close(folder)
+
+
+def _read(file, most):
+    parts = []
+    while most > 0 and (part := os.read(file, min(most, 2**20))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)

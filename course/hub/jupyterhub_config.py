@@ -1,4 +1,4 @@
-"""JupyterHub's configuration for one class on one machine; the variables COURSE_HUB_… are explained in README.md."""
+"""JupyterHub's configuration for one class on one machine; README.md explains the variables COURSE_HUB_…"""
 
 import os
 import socket
@@ -7,9 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from course import sandbox  # noqa: E402
-from course.hub import from_environment  # noqa: E402
-from course.hub.local import OwnFolder, OwnPassword  # noqa: E402
+from course import sandbox
+from course.hub import from_environment
+from course.hub.local import OwnFolder, OwnPassword
 
 
 def free_port():

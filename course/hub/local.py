@@ -12,7 +12,7 @@ from . import HERE
 
 
 class OwnPassword(Authenticator):
-    """For a demonstration: everybody's password comes from one secret (see :meth:`course.hub.Class.password`)."""
+    """For a demonstration: all passwords come from one secret, see :meth:`course.hub.Class.password`."""
 
     group = Any(help="The class, a course.hub.Class.").tag(config=True)
 
@@ -38,12 +38,13 @@ class OwnFolder(SimpleLocalProcessSpawner):
         name = self.user.name
         env["HOME"] = str(self.group.home(name))
         env["JUPYTER_CONFIG_PATH"] = str(self.group.settings(name))
+        # nbgrader calls alembic by its name alone, whether or not this environment was activated.
+        found = ["/usr/bin", "/bin"] if name != self.group.instructor else [env.get("PATH", os.defpath)]
+        env["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), *found])
         # Students import nothing of the course; the instructor's nbgrader does.
         env.pop("PYTHONPATH", None)
         if name == self.group.instructor:
             env["PYTHONPATH"] = str(HERE.parent.parent)
-            # Otherwise an error in nbgrader_config.py is only logged, and grading goes on without its settings.
+            # Else an error in nbgrader_config.py is only logged, and grading goes on without its settings.
             env["TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR"] = "1"
-        else:
-            env["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), "/usr/bin", "/bin"])
         return env
