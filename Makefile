@@ -37,8 +37,8 @@ clean:
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r course/requirements.txt
 	@touch $@
 
-.venv/for-everything: .venv/bin/python requirements.txt requirements-book.txt course/requirements.txt constraints.txt pyproject.toml
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt -r course/requirements.txt
+.venv/for-everything: .venv/bin/python requirements.txt requirements-book.txt course/requirements.txt course/hub/requirements.txt constraints.txt pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements.txt -r course/requirements.txt -r course/hub/requirements.txt
 	@touch $@ .venv/for-book .venv/for-course
 
 .PHONY: book test lab course bake clean

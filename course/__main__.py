@@ -2,6 +2,8 @@
 
 import argparse
 import datetime
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -87,7 +89,9 @@ def collect(options):
     """Take in a zip file from a learning management system."""
     from . import lms
 
-    for report in lms.collect(options.zip, options.folder, options.name, anonymous=options.anonymous):
+    text.load(options.name)
+    zone = datetime.timezone(datetime.timedelta(hours=options.utc_offset))
+    for report in lms.collect(options.zip, options.folder, options.name, anonymous=options.anonymous, zone=zone):
         print(report)
 
 
@@ -125,9 +129,6 @@ def grades(options):
 
 def marking(options):
     """Open nbgrader's page for marking by hand, on this machine only."""
-    import os
-    import subprocess
-
     # A broken settings file must stop it, not be skipped.
     environment = os.environ | {"TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR": "1"}
     command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
@@ -187,6 +188,8 @@ def main(arguments=None):
         if function is collect:
             one.add_argument("zip", type=Path)
             one.add_argument("--anonymous", action="store_true", help="file under codes instead of names")
+            hours = "the clock that the zip's dates are from, in hours east of UTC"
+            one.add_argument("--utc-offset", type=float, default=0.0, metavar="HOURS", help=hours)
         if function in (grade, feedback):
             one.add_argument("--student", action="append")
         if function is grade:
@@ -196,6 +199,8 @@ def main(arguments=None):
         if function is grades:
             one.add_argument("--to", type=Path)
     options = parser.parse_args(arguments)
+    # nbgrader calls alembic by name: the one beside this interpreter, whether or not its folder is on the path.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     try:
         options.run(options)
     except CourseError as error:

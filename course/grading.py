@@ -18,6 +18,8 @@ from nbgrader.utils import capture_log
 from . import CourseError, hooks, intake, sandbox, settings, text
 
 DONE = "graded"
+# What the exchange puts beside a notebook: the date, and the word with which it names a feedback page.
+BESIDE = ("timestamp.txt", "submission_secret.txt")
 
 
 def new_class(root, names=None):
@@ -168,8 +170,9 @@ def grade_student(root, name, student):
     shutil.rmtree(checked, ignore_errors=True)
     checked.mkdir(parents=True)
     (checked / f"{name}.ipynb").write_text(text.dump(notebook), encoding="utf-8")
-    if (stamp := handed_in.with_name("timestamp.txt")).is_file():
-        shutil.copy(stamp, checked)
+    for beside in BESIDE:
+        if (file := handed_in.with_name(beside)).is_file():
+            shutil.copy(file, checked)
     config.CourseDirectory.submitted_directory = settings.CHECKED
     try:
         _nbgrader(Autograde, config, assignment_id=name, student_id=student, force=True)
@@ -221,7 +224,7 @@ def _nbgrader(converter, config, *, force=True, **which):
 
 def _strays(handed_in):
     found = sorted(
-        path.name for path in handed_in.parent.glob("*") if path.name not in (handed_in.name, "timestamp.txt")
+        path.name for path in handed_in.parent.glob("*") if path.name not in (handed_in.name, *BESIDE)
     )
     return (
         [f"other files were ignored: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}"]

@@ -1,9 +1,11 @@
 """What nbgrader calls while it grades: put read-only cells back, run in the sandbox, take the verdict."""
 
 import json
+import re
 from pathlib import Path
 
 import nbformat
+from nbconvert.preprocessors import Preprocessor
 from nbgrader import utils
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
@@ -66,6 +68,18 @@ class SaveVerdict(SaveAutoGrades):
         # A mark given by hand earlier is kept, and shown to the marker again.
         grade.needs_manual_grade = grade.manual_score is not None
         self.gradebook.db.commit()
+
+
+class AsText(Preprocessor):
+    """For nbgrader's page for marking: what a student wrote is text there, never HTML and never a script."""
+
+    def preprocess_cell(self, cell, resources, index):
+        if cell.cell_type != "code" and not cell.metadata.get("nbgrader", {}).get("locked"):
+            plain = re.sub(r"&(?=[#\w])", "&amp;", cell.source)
+            plain = re.sub(r"<(?=[\w/!?])", "&lt;", plain)
+            cell.cell_type = "markdown"
+            cell.source = re.sub(r"(javascript|vbscript|data)\s*:", r"\1&#58; ", plain, flags=re.IGNORECASE)
+        return cell, resources
 
 
 def secret_of(db_url):
@@ -138,7 +152,9 @@ def _outputs(listing):
                 continue
             if output["output_type"] in ("display_data", "execute_result"):
                 output["metadata"] = {}
-                output["data"] = {kind: value for kind, value in output["data"].items() if _shown(kind, value)}
+                output["data"] = {
+                    kind: value for kind, value in output["data"].items() if _shown(kind, value)
+                }
             if output["output_type"] == "execute_result":
                 output["execution_count"] = None
             # Halves of characters, which no file can hold, become question marks.

@@ -27,7 +27,7 @@ from . import CourseError, syscalls, wire
 HERE = Path(__file__).resolve().parent
 ATTNLIB = HERE.parent / "attnlib"
 # What a notebook needs to draw and to check; nothing that computes attention.
-REDUCED = ("errors.py", "palette.py", "examples.py", "clues.py", "show")
+REDUCED = ("errors.py", "palette.py", "examples.py", "clues.py", "show", "show.css")
 HIDDEN = ("attnlib", "torch", "triton", "jax", "tensorflow", "nbgrader", "course", "array_api_compat")
 START_SECONDS = 60.0
 WRITABLE = ("/dev/shm", "/tmp", "/home/student")
@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 
     seconds: float = 60.0
     cell_seconds: float = 20.0
-    call_seconds: float = 10.0
+    call_seconds: float = 20.0
     memory_mb: int = 2048
     processes: int = 48
     file_mb: int = 16
@@ -75,6 +75,8 @@ class Sandbox:
 
     def __enter__(self):
         check()
+        if missing := [name for name in self.packages if importlib.util.find_spec(name) is None]:
+            raise SandboxError(f"this assignment needs {' and '.join(missing)}, which is not installed beside the grader")
         ours, theirs = socket.socketpair()
         with syscalls.program() as refused:
             self._process = subprocess.Popen(
@@ -93,7 +95,7 @@ class Sandbox:
         self._over = threading.Event()
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._listen, self._watch)]
         self._threads[0].start()
-        # The worker's first word, before any student code: if it does not come, the fault is not the student's.
+        # The worker's first word, before any student code: if it does not come, no student is to blame.
         try:
             self.receive(START_SECONDS)
         except Ended as error:

@@ -1,8 +1,8 @@
 """Calls to the kernel that student code is refused: a filter for bubblewrap's option --seccomp.
 
-Bubblewrap hides files and networks; these calls need neither. They make namespaces (in which a student would be
-root, with disks of any size), look into other processes, or take memory that belongs to no process, so that no limit
-counts it.
+Bubblewrap hides files and networks; these calls need neither. They make namespaces (in which a student would
+be root, with disks of any size), look into other processes, or take memory that belongs to no process, so
+that no limit counts it.
 """
 
 import platform
@@ -88,7 +88,7 @@ def program():
     refuse, allow = (RETURN, 0, 0, NOT_PERMITTED), (RETURN, 0, 0, ALLOW)
     for numbers in REFUSED.values():
         steps += _call(numbers[column], [refuse])
-    # The flags of clone3 lie where a filter cannot look; told that it is not there, the C library takes clone.
+    # The flags of clone3 lie where no filter can look; where it is not there, the C library takes clone.
     steps += _call(CLONE3[column], [(RETURN, 0, 0, NOT_THERE)])
     steps += _call(CLONE[column], [_argument(0), (HAS, 0, 1, NAMESPACES), refuse, allow])
     steps += _call(MMAP[column], [_argument(3), (AND, 0, 0, SHARED), (EQUAL, 0, 1, SHARED), refuse, allow])

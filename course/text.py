@@ -145,7 +145,7 @@ def _read_cell(cell, where, space):
 
 
 def _check(name, cells):
-    for kinds in (("answer", "choice"), ("check", "choice"), ("written",), ("rubric",)):
+    for kinds in (("answer", "choice"), ("check", "choice", "written"), ("rubric",)):
         found = [cell.id for cell in cells if cell.kind in kinds]
         twice = sorted({identity for identity in found if found.count(identity) > 1})
         if twice:

@@ -114,10 +114,12 @@ def _cases(assignment, secret):
 
 def _vocabulary(found, secret, assignment):
     """What the hidden cells may say."""
-    asked = [name for cell in assignment.of_kind("answer") for name in re.findall(r"^def (\w+)", cell.source, re.M)]
+    asked = [
+        name for cell in assignment.of_kind("answer") for name in re.findall(r"^def (\w+)", cell.source, re.M)
+    ]
 
     def before(function, pieces):
-        # A right function that comes later may be made of this one: with it at hand, this one need not be written.
+        # A later function may be made of this one: with the right one at hand, this need not be written.
         place = {name: number for number, name in enumerate(asked)}
         last = place.get(function, len(asked))
         return {name: right for name, right in pieces.items() if place.get(name, -1) < last}
@@ -325,8 +327,10 @@ def _plain(value):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    if value is None or isinstance(value, (str, bool)):
+    if value is None or isinstance(value, (str, bool, int, float)):
         return value
+    if isinstance(value, np.generic):
+        return value.item()
     return np.asarray(value.detach() if hasattr(value, "detach") else value)
 
 

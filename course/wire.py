@@ -11,8 +11,8 @@ import struct
 import numpy as np
 
 LARGEST = 64 * 2**20
-# What student code may send: arrays are raw bytes, so the text around them is short. Parsed text costs many times its
-# length in memory.
+# What student code may send: arrays are raw bytes, so the text around them is short. Parsed text costs many
+# times its length in memory.
 LARGEST_TEXT = 4 * 2**20
 _KINDS = "biuf"
 
@@ -20,7 +20,8 @@ _KINDS = "biuf"
 class WireError(Exception):
     """What came over the wire is not a value, or is larger than allowed.
 
-    When reading, the message repeats nothing that was sent: it may be shown, and the sender has seen private inputs.
+    When reading, the message repeats nothing that was sent: it may be shown, and the sender has seen private
+    inputs.
     """
 
 
@@ -57,7 +58,7 @@ def send(stream, value):
 
 
 def receive(stream, trusted=False):
-    """The next value of a stream; None at its end. From a `trusted` sender texts may be as long as a frame."""
+    """The next value of a stream; None at its end. A `trusted` sender's texts may be as long as a frame."""
     head = _read(stream, 8)
     if head is None:
         return None

@@ -174,12 +174,27 @@ def serve_functions(stream, request):
         wire.send(stream, _answer(stream, shell.user_ns, call))
 
 
+class _Nothing:
+    """Stands for a picture, its axes, and whatever is done with them."""
+
+    def __call__(self, *arguments, **options):
+        return self
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self
+
+    def __iter__(self):
+        return iter((self, self))
+
+
 def _draw_nothing():
     """Pictures are for the notebook; here they would only cost time."""
     import attnlib
 
     quiet = types.ModuleType("attnlib.show")
-    quiet.__getattr__ = lambda name: lambda *arguments, **options: None
+    quiet.__getattr__ = _Nothing().__getattr__
     quiet.__all__ = []
     sys.modules["attnlib.show"] = attnlib.show = quiet
 
@@ -259,5 +274,15 @@ def _words(error):
 @contextlib.contextmanager
 def _silence():
     """Prints go nowhere: only values count here."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stdout(_Nowhere()), contextlib.redirect_stderr(_Nowhere()):
         yield
+
+
+class _Nowhere(io.TextIOBase):
+    encoding = "utf-8"
+
+    def writable(self):
+        return True
+
+    def write(self, words):
+        return len(words)

@@ -1,13 +1,19 @@
+# The code of an attack is read more easily where its lines are not cut.
+# ruff: noqa: E501
 """Submissions that mean harm, and honest ones that only look odd: the table that the tests hand in, one by one.
 
 Every code here runs inside the sandbox only. An attack that looks for something appends what it got to `loot` and
 prints it at the end, so that "LOOT []" shows both that it ran to its end and that it found nothing.
 """
 
+import copy
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+
+from course.sandbox import Limits
 
 RECORD = Path(__file__).resolve().parents[1] / "book" / "data" / "course" / "attacks.json"
 NAME = "0_mini"
@@ -132,6 +138,9 @@ Because.
 
 Two points: the-mark-of-the-house-1f0e5b.
 '''
+# For what never ends: a short time for each cell and call, or for all together.
+EACH = Limits(seconds=10, cell_seconds=2, call_seconds=2, memory_mb=1500)
+TOGETHER = EACH._replace(seconds=5)
 ALL = frozenset({"rows", "whole", "judged", "count", "scale"})
 PRELUDE = '''
 import ctypes, glob, os, signal, socket, subprocess, sys, threading, time
@@ -171,14 +180,19 @@ class Attack(NamedTuple):
         Whether the other answers are right; else they are as released.
     earns : frozenset, or None where chance decides
         The properties whose points it gets.
-    says : str
-        A regular expression that its reasons, notes or flags must match.
+    says : tuple of str
+        Regular expressions: each must be found in its reasons, notes or flags.
     looks : bool
         Whether its cells print what they found, which must be nothing.
-    patient : bool
-        Whether it is given the usual time; the others loop until they are stopped.
+    within : Limits
+        Less time than usual, for those that never end by themselves.
     edit : callable
-        Changes the notebook (a dict of JSON) before it is handed in; or returns the bytes of the file.
+        Changes the notebook before it is handed in.
+    place : callable
+        ``place(path, neighbour)`` puts something else where the notebook was handed in; `neighbour` is the path of
+        another student's.
+    refused : bool
+        Whether the file is refused with a reason.
     """
 
     name: str
@@ -189,10 +203,12 @@ class Attack(NamedTuple):
     answers: dict = {}
     solved: bool = False
     earns: frozenset | None = frozenset()
-    says: str = ""
+    says: tuple = ()
     looks: bool = False
-    patient: bool = True
+    within: Limits | None = None
     edit: Callable | None = None
+    place: Callable | None = None
+    refused: bool = False
 
     @property
     def code(self):
@@ -200,15 +216,123 @@ class Attack(NamedTuple):
         return [*cells, TELL] if self.looks else cells
 
 
+# --- changes to a notebook ----------------------------------------------------------------------------------
+
+
+def checks(notebook):
+    return [
+        cell for cell in notebook.cells if grading(cell).get("grade") and not grading(cell).get("solution")
+    ]
+
+
+def grading(cell):
+    return cell.metadata.get("nbgrader", {})
+
+
+def emptied(notebook):
+    for cell in checks(notebook):
+        cell.source = "pass"
+
+
+def retyped(notebook):
+    for cell in checks(notebook):
+        cell.cell_type = "markdown"
+        del cell["outputs"], cell["execution_count"]
+
+
+def deleted(notebook):
+    for cell in checks(notebook):
+        notebook.cells.remove(cell)
+
+
+def doubled(notebook):
+    for number, cell in enumerate(checks(notebook)):
+        more = copy.deepcopy(cell)
+        more.id, more.source = f"more-{number}", "pass"
+        more.metadata.nbgrader |= {"points": 100, "solution": True, "locked": False}
+        notebook.cells.insert(0, more)
+
+
+def swapped(notebook):
+    names = {"count": "rows", "rows": "count"}
+    for cell in checks(notebook):
+        cell.metadata.nbgrader.grade_id = names.get(grading(cell).grade_id, grading(cell).grade_id)
+
+
+def repriced(notebook):
+    prices = iter([10**9, -5, 0, 3.5, float("inf")])
+    for cell in checks(notebook):
+        cell.metadata.nbgrader |= {"points": next(prices), "locked": False, "schema_version": -1}
+
+
+def invented(notebook):
+    for number, name in enumerate(("bonus", "__proto__", "../../marks", "why")):
+        one = copy.deepcopy(checks(notebook)[0])
+        one.id, one.source = f"invented-{number}", "pass"
+        one.metadata.nbgrader |= {"grade_id": name, "points": 50}
+        notebook.cells.append(one)
+
+
+def scripted(notebook):
+    script = "<script>alert(4711)</script><img src=x onerror=alert(4711)><svg onload=alert(4711)>"
+    for cell in notebook.cells:
+        if grading(cell).get("grade_id") == "why":
+            cell.source = f'{script}\n\n[here](javascript:alert(4711)) ![x](x"onerror=alert(4711))'
+    notebook.cells[0].id = "x"
+    notebook.metadata["title"] = script
+    notebook.metadata["authors"] = [{"name": script}]
+
+
+# --- other things than a notebook ---------------------------------------------------------------------------
+
+
+def content(change):
+    """Replace the file's bytes."""
+    return lambda path, neighbour: path.write_bytes(change(path.read_bytes()))
+
+
+def linked(target):
+    def place(path, neighbour):
+        path.unlink()
+        path.symlink_to(target or neighbour)
+
+    return place
+
+
+def piped(path, neighbour):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def foldered(path, neighbour):
+    path.unlink()
+    path.mkdir()
+    (path / path.name).write_text("{}")
+
+
+def shaken(data):
+    """The same notebook as a broken program might save it: UTF-16, lists for metadata, every id the same."""
+    notebook = json.loads(data)
+    notebook["metadata"] = []
+    for cell in notebook["cells"]:
+        cell["id"] = "same"
+        cell["outputs"] = {"not": "a list"}
+    return json.dumps(notebook).encode("utf-16")
+
+
+def ancient(data):
+    return json.dumps({"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": []}).encode()
+
+
 ATTACKS = [
-    # --- reading -------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------
     Attack(
         "whole_disk",
         "reading",
         "Walks over the whole file system for hidden tests, the gradebook, the secret and other students' work.",
         "Nothing of the course, the class or anybody's home is in the sandbox's file system.",
         (
-            r'''
+            r"""
 names = {"secret.txt", "marks.db", "verdict.py", "hooks.py", "grading.py", "nbgrader_config.py", "core.py", "@FILE@"}
 for folder, folders, files in os.walk("/"):
     if folder == "/":
@@ -225,7 +349,7 @@ for folder, folders, files in os.walk("/"):
             tries(path, lambda: read(path))
 for path in ("@ROOT@", "@FILE@", "@REPOSITORY@", "/root", "/etc/shadow", "/etc/passwd", "/work", "/var", "/sys", "/run"):
     tries(path, lambda: os.path.lexists(path))
-''',
+""",
         ),
         looks=True,
     ),
@@ -235,7 +359,7 @@ for path in ("@ROOT@", "@FILE@", "@REPOSITORY@", "/root", "/etc/shadow", "/etc/p
         "Reads environments, memory and open files of every process that it can see.",
         "A process space of its own; bubblewrap itself is started without the grader's environment.",
         (
-            r'''
+            r"""
 tries("environment", lambda: mark in str(dict(os.environ)) or "HOSTILE" in str(os.environ))
 for number in filter(str.isdigit, os.listdir("/proc")):
     for part in ("environ", "cmdline"):
@@ -245,7 +369,7 @@ for number in filter(str.isdigit, os.listdir("/proc")):
             tries(f"{number}/{way}{path}", lambda: os.path.exists(f"/proc/{number}/{way}{path}"))
     tries(f"{number}/mem", lambda: number not in ("self", str(os.getpid())) and open(f"/proc/{number}/mem", "rb"))
 tries("more than bwrap and this one", lambda: len(list(filter(str.isdigit, os.listdir("/proc")))) > 2)
-''',
+""",
         ),
         looks=True,
     ),
@@ -255,7 +379,7 @@ tries("more than bwrap and this one", lambda: len(list(filter(str.isdigit, os.li
         "Looks for files and sockets that the grader left open.",
         "Only one socket is passed on: the one to the grader.",
         (
-            r'''
+            r"""
 for number in map(int, os.listdir("/proc/self/fd")):
     tries(f"{number} names the mark", lambda: mark in os.readlink(f"/proc/self/fd/{number}"))
     tries(f"{number} is a file of another place", lambda: os.path.isfile(f"/proc/self/fd/{number}")
@@ -263,7 +387,7 @@ for number in map(int, os.listdir("/proc/self/fd")):
     tries(f"{number} holds the mark", lambda: os.path.isfile(f"/proc/self/fd/{number}") and mark.encode() in os.pread(number, 10000, 0))
 sockets = [n for n in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{n}") and "socket" in os.readlink(f"/proc/self/fd/{n}")]
 tries("more than one socket", lambda: len(sockets) > 1)
-''',
+""",
         ),
         looks=True,
     ),
@@ -273,7 +397,7 @@ tries("more than one socket", lambda: len(sockets) > 1)
         "Imports the solution: attention from attnlib, from the course, from torch.",
         "The sandbox has a reduced attnlib without any attention in it; torch and the course are not there.",
         (
-            r'''
+            r"""
 import importlib
 for name in ("attnlib.core", "attnlib.heads", "attnlib.mistakes", "attnlib._triton", "course", "course.text", "nbgrader", "array_api_compat"):
     # A hidden package is an empty folder.
@@ -282,11 +406,11 @@ tries("torch", lambda: importlib.import_module("torch").softmax)
 import attnlib
 tries("attnlib.attention", lambda: attnlib.attention)
 tries("attnlib.softmax", lambda: attnlib.softmax)
-''',
+""",
         ),
         {"softmax": "from attnlib.core import softmax"},
         looks=True,
-        says="rows: it raises NameError|there is no function",
+        says=("rows: it raises NameError|there is no function",),
     ),
     Attack(
         "search_memory",
@@ -294,18 +418,21 @@ tries("attnlib.softmax", lambda: attnlib.softmax)
         "Searches its own process, while it is called, for the right answer or the check's numbers.",
         "The right answers are never in that process; checks are not even run in it.",
         answers={
-            "softmax": r'''
+            "softmax": r"""
 def softmax(x):
-    import gc, inspect
-    seen = [frame.frame.f_locals for frame in inspect.stack()] + [get_ipython().user_ns]
+    import gc, sys
+    seen, frame = [get_ipython().user_ns], sys._getframe()
+    while frame:
+        seen.append(dict(frame.f_locals))
+        frame = frame.f_back
     for thing in [item for names in seen for item in names.values()] + gc.get_objects():
         if isinstance(thing, np.ndarray) and thing.shape == x.shape and thing is not x and thing.dtype.kind == "f":
             if not np.array_equal(thing, x):
                 return thing
     return np.array([[0.114, 0.042, 0.844]])
-'''
+"""
         },
-        says="rows: (the numbers differ|the result has another shape)",
+        says=("rows: (the numbers differ|the result has another shape)",),
     ),
     Attack(
         "later_piece",
@@ -317,23 +444,23 @@ def softmax(x):
             "head": "def head(q, k):\n    return softmax(q @ k.T / np.sqrt(q.shape[-1]))",
         },
         earns=frozenset({"whole"}),
-        says="rows: it raises RecursionError",
+        says=("rows: it raises RecursionError",),
     ),
-    # --- the gradebook, other places ---------------------------------------------------------------------------------
+    # --- the gradebook, other places ------------------------------------------------------------------------
     Attack(
         "gradebook",
         "gradebook",
         "Opens the gradebook by its full path and gives everybody other marks.",
         "The class folder is not in the sandbox; the mark is written outside, after the student's process has ended.",
         (
-            r'''
+            r"""
 import sqlite3
 tries("there", lambda: os.path.exists("@ROOT@/marks.db"))
 def marks():
     book = sqlite3.connect("file:@ROOT@/marks.db?mode=rw", uri=True)
     return book.execute("UPDATE grade SET auto_score = 99").rowcount
 tries("written", marks)
-''',
+""",
         ),
         looks=True,
     ),
@@ -343,32 +470,32 @@ tries("written", marks)
         "Writes into the system, the libraries, the grader's own files and the devices.",
         "All but three small folders of its own is mounted read-only, and the code runs as nobody's user.",
         (
-            r'''
+            r"""
 for folder in ("/", "/usr", "/usr/bin", "/opt", "/opt/site", "/opt/site/numpy", "/opt/lib/attnlib", "/opt/grader", "/dev", "/etc", "/home", "/proc/sys/kernel"):
     tries(folder, lambda: open(os.path.join(folder, "written"), "w"))
 for path in ("/opt/grader/worker.py", "/opt/lib/attnlib/clues.py", "/opt/site/numpy/__init__.py", "/usr/bin/env", "/proc/sys/kernel/core_pattern"):
     tries(path, lambda: open(path, "r+"))
     tries(path, lambda: os.remove(path) is None)
     tries(path, lambda: os.chmod(path, 0o777) is None)
-''',
+""",
         ),
         looks=True,
     ),
-    # --- network -----------------------------------------------------------------------------------------------------
+    # --- network --------------------------------------------------------------------------------------------
     Attack(
         "network",
         "network",
         "Connects by TCP, UDP, names, and the sockets of other programs on the machine.",
         "A network space of its own with nothing in it; sockets in files are not mounted.",
         (
-            r'''
+            r"""
 def connects(family, kind, address):
     with socket.socket(family, kind) as one:
         one.settimeout(1)
         one.connect(address)
-        one.send(b"hello")
         return True
-for address in (("127.0.0.1", @PORT@), ("192.0.2.1", 80), ("1.1.1.1", 53), ("169.254.169.254", 80)):
+tries("tcp", lambda: connects(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", @PORT@)))
+for address in (("192.0.2.1", 80), ("1.1.1.1", 53), ("169.254.169.254", 80)):
     tries(f"tcp {address}", lambda: connects(socket.AF_INET, socket.SOCK_STREAM, address))
     tries(f"udp {address}", lambda: connects(socket.AF_INET, socket.SOCK_DGRAM, address))
 tries("ipv6", lambda: connects(socket.AF_INET6, socket.SOCK_STREAM, ("::1", @PORT@)))
@@ -378,18 +505,18 @@ tries("file", lambda: connects(socket.AF_UNIX, socket.SOCK_STREAM, "@SOCKET@"))
 for family in (38, 40, 17, 44):
     tries(f"family {family}", lambda: socket.socket(family, socket.SOCK_SEQPACKET))
 tries("cards", lambda: [name for _, name in socket.if_nameindex() if name != "lo"])
-''',
+""",
         ),
         looks=True,
     ),
-    # --- escapes -------------------------------------------------------------------------------------------------------
+    # --- escapes --------------------------------------------------------------------------------------------
     Attack(
         "namespaces",
         "escape",
         "Becomes root in a user namespace, mounts, remounts, changes its root.",
         "A filter of system calls refuses every call that makes or enters a namespace, or mounts.",
         (
-            r'''
+            r"""
 def call(number, *arguments):
     return libc.syscall(number, *arguments) != -1
 x86 = os.uname().machine == "x86_64"
@@ -412,7 +539,7 @@ def clone(flags):
 tries("clone", lambda: clone(0x10000000))
 tries("setns", lambda: call(308 if x86 else 268, os.open("/proc/1/ns/mnt", 0), 0))
 tries("root", lambda: os.setuid(0) is None)
-''',
+""",
         ),
         looks=True,
     ),
@@ -422,7 +549,7 @@ tries("root", lambda: os.setuid(0) is None)
         "Traces, reads and kills the processes above it.",
         "The only process above is bubblewrap's first, of another user; tracing is refused by the filter.",
         (
-            r'''
+            r"""
 import errno
 def call(number, *arguments):
     return libc.syscall(number, *arguments) != -1
@@ -434,7 +561,7 @@ for number in (1, os.getppid()):
     tries(f"stop {number}", lambda: os.getuid() >= 200000 and os.kill(number, signal.SIGSTOP) is None)
 tries("any trace", lambda: libc.ptrace(0, 0, 0, 0) == 0)
 tries("processes outside", lambda: os.kill(@PID@, 0) is None)
-''',
+""",
         ),
         looks=True,
     ),
@@ -444,7 +571,7 @@ tries("processes outside", lambda: os.kill(@PID@, 0) is None)
         "Runs programs that become root.",
         "No new privileges: such programs stay the student's; a disk mounted without them.",
         (
-            r'''
+            r"""
 for folder in ("/usr/bin", "/usr/sbin", "/usr/lib"):
     for path in glob.glob(folder + "/*"):
         if os.path.isfile(path) and os.stat(path).st_mode & 0o4000:
@@ -457,7 +584,7 @@ os.chmod("/tmp/id", 0o6755)
 tries("own", lambda: subprocess.run(["/tmp/id", "-u"], capture_output=True, text=True).stdout.strip() == "0")
 tries("privileges", lambda: "NoNewPrivs:\t1" not in open("/proc/self/status").read())
 tries("capabilities", lambda: "CapEff:\t0000000000000000" not in open("/proc/self/status").read())
-''',
+""",
         ),
         looks=True,
     ),
@@ -467,7 +594,7 @@ tries("capabilities", lambda: "CapEff:\t0000000000000000" not in open("/proc/sel
         "Reaches for disks, kernel memory and the keys of the kernel.",
         "A device folder with seven harmless devices; no /sys; the kernel's switches are read-only or hidden.",
         (
-            r'''
+            r"""
 for path in ("/dev/mem", "/dev/kmem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/kvm", "/dev/fuse", "/dev/net/tun", "/proc/kcore", "/proc/kmsg"):
     tries(path, lambda: open(path, "rb"))
 for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/proc/self/oom_score_adj"):
@@ -476,18 +603,18 @@ tries("mknod", lambda: os.mknod("/tmp/disk", 0o60600, os.makedev(8, 0)) is None)
 tries("sys", lambda: os.listdir("/sys"))
 tries("bpf", lambda: libc.syscall(321 if os.uname().machine == "x86_64" else 280, 0, 0, 0) != -1)
 tries("ring", lambda: libc.syscall(425, 8, 0) != -1)
-''',
+""",
         ),
         looks=True,
     ),
-    # --- survivors -----------------------------------------------------------------------------------------------------
+    # --- survivors ------------------------------------------------------------------------------------------
     Attack(
         "survivors",
         "survivors",
         "Leaves processes behind: forked twice, in a session of their own, deaf to signals.",
         "All processes of the sandbox end with its first one.",
         (
-            r'''
+            r"""
 def daemon():
     if os.fork() == 0:
         os.setsid()
@@ -500,11 +627,11 @@ daemon()
 subprocess.Popen(["nohup", "sh", "-c", "exec -a @SURVIVOR@ sleep 3600 & wait"], start_new_session=True,
                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 time.sleep(0.2)
-''',
+""",
         ),
         looks=True,
     ),
-    # --- memory, disk, processes -------------------------------------------------------------------------------------
+    # --- memory, disk, processes ----------------------------------------------------------------------------
     Attack(
         "one_memory",
         "memory",
@@ -513,7 +640,7 @@ time.sleep(0.2)
         ("hoard = [bytearray(2**26) for _ in range(1000)]", "hoard = np.ones(2**31)"),
         solved=True,
         earns=ALL,
-        says="code cell 2: MemoryError",
+        says=("code cell 2: MemoryError",),
     ),
     Attack(
         "many_memories",
@@ -521,17 +648,17 @@ time.sleep(0.2)
         "Takes memory in many processes that each keep to the limit.",
         "The grader adds up all processes of a submission ten times a second and ends them.",
         (
-            r'''
+            r"""
 for _ in range(8):
     if os.fork() == 0:
         hoard = bytearray(b"x" * 2**28) + bytearray(b"x" * 2**28)
         time.sleep(600)
 time.sleep(600)
-''',
+""",
         ),
         solved=True,
         earns=ALL,
-        says="it used more than 1500 MB of memory",
+        says=("it used more than 1500 MB of memory",),
     ),
     Attack(
         "nobodys_memory",
@@ -539,7 +666,7 @@ time.sleep(600)
         "Takes memory that belongs to no process: shared pages, files in memory, System V segments, queues.",
         "The filter of system calls refuses every way to make such memory.",
         (
-            r'''
+            r"""
 import mmap
 tries("shared", lambda: mmap.mmap(-1, 2**20))
 tries("zero", lambda: mmap.mmap(os.open("/dev/zero", os.O_RDWR), 2**20))
@@ -548,7 +675,7 @@ libc.shmat.restype = ctypes.c_void_p
 tries("segment", lambda: libc.shmget(0, ctypes.c_size_t(2**20), 0o1600) != -1)
 tries("queue", lambda: libc.msgget(0, 0o1600) != -1)
 tries("semaphores", lambda: libc.semget(0, 100, 0o1600) != -1)
-''',
+""",
         ),
         looks=True,
     ),
@@ -558,7 +685,7 @@ tries("semaphores", lambda: libc.semget(0, 100, 0o1600) != -1)
         "Fills every folder that it can write to, and writes one big file.",
         "Three folders of 48 MB that live in memory and vanish; no file beyond 16 MB.",
         (
-            r'''
+            r"""
 def write(path, megabytes):
     written = 0
     with open(path, "wb", buffering=0) as file:
@@ -576,7 +703,7 @@ tries("one big file", lambda: write("/tmp/big", 20))
 os.remove("/tmp/big")
 for folder in ("/tmp", "/dev/shm", "/home/student"):
     tries(folder, lambda: total(folder))
-''',
+""",
         ),
         looks=True,
     ),
@@ -588,8 +715,8 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         ("for number in range(10**6):\n    os.mkdir(f'/tmp/{number}')",),
         solved=True,
         earns=ALL,
-        says="it made more than 5000 files",
-        patient=False,
+        says=("it made more than 5000 files",),
+        within=EACH,
     ),
     Attack(
         "forks",
@@ -599,20 +726,22 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         ("while True:\n    try:\n        os.fork()\n    except OSError:\n        pass",),
         solved=True,
         earns=None,
-        says="code cell 1: |took longer|out of turn|processes|could not be read",
-        patient=False,
+        says=("code cell 1: |took longer|out of turn|processes|could not be read",),
+        within=TOGETHER,
     ),
     Attack(
         "threads",
         "processes",
         "Starts threads without end.",
         "The same limit counts threads.",
-        ("for _ in range(10000):\n    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",),
+        (
+            "for _ in range(10000):\n    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+        ),
         solved=True,
         earns=ALL,
-        says="code cell 2: (RuntimeError|it started more)",
+        says=("code cell 2: (RuntimeError|it started more)",),
     ),
-    # --- endless loops -----------------------------------------------------------------------------------------------
+    # --- endless loops --------------------------------------------------------------------------------------
     Attack(
         "endless_cell",
         "endless loops",
@@ -621,8 +750,8 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         ("while True:\n    pass",),
         solved=True,
         earns=ALL,
-        says="code cell 2: it took longer than 2 s",
-        patient=False,
+        says=("code cell 2: it took longer than 2 s",),
+        within=EACH,
     ),
     Attack(
         "deaf_cell",
@@ -635,8 +764,8 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         ),
         solved=True,
         earns=ALL,
-        says="code cell 2: it took longer than 2 s",
-        patient=False,
+        says=("code cell 2: it took longer than 2 s",),
+        within=EACH,
     ),
     Attack(
         "many_slow_cells",
@@ -645,8 +774,8 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         "A limit of time for all cells of a student together.",
         tuple("time.sleep(1.6)" for _ in range(12)),
         solved=True,
-        says="all its cells together took longer than 14 s",
-        patient=False,
+        says=("all its cells together took longer than 5 s",),
+        within=TOGETHER,
     ),
     Attack(
         "endless_c",
@@ -656,8 +785,8 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         ("import re\nre.match('(a+)+$', 'a' * 60 + 'b')",),
         solved=True,
         earns=ALL,
-        says="code cell 2: it took longer than 2 s",
-        patient=False,
+        says=("code cell 2: it took longer than 2 s",),
+        within=EACH,
     ),
     Attack(
         "endless_verdict",
@@ -671,10 +800,13 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         },
         solved=True,
         earns=frozenset({"judged", "count", "scale"}),
-        says="(?s)rows: it took longer than 3 s.*whole: it took longer than 3 s",
-        patient=False,
+        says=(
+            "rows: it took longer than 2 s",
+            "whole: it took longer than 2 s",
+        ),
+        within=EACH,
     ),
-    # --- ending the interpreter ------------------------------------------------------------------------------------
+    # --- ending the interpreter -----------------------------------------------------------------------------
     Attack(
         "exits",
         "exits",
@@ -683,8 +815,11 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         ("os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)", "ctypes.string_at(0)", "sys.exit(3)"),
         solved=True,
         earns=ALL,
-        says=r"(?s)code cell 2: it ended the Python process \(exit status 0\).*code cell 3: it was ended by the system.*"
-        r"code cell 4: it ended the Python process \(exit status 139\)",
+        says=(
+            r"code cell 2: it ended the Python process \(exit status 0\)",
+            "code cell 3: it was ended by the system",
+            r"code cell 4: it ended the Python process \(exit status 139\)",
+        ),
     ),
     Attack(
         "exits_in_calls",
@@ -698,8 +833,12 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         },
         solved=True,
         earns=frozenset({"count", "scale"}),
-        says=r"(?s)rows: it ended the Python process.*whole: it raises an error.*judged: it took longer",
-        patient=False,
+        says=(
+            "rows: it ended the Python process",
+            "whole: it raises an error",
+            "judged: it took longer",
+        ),
+        within=EACH,
     ),
     Attack(
         "dies_each_time",
@@ -708,16 +847,16 @@ for folder in ("/tmp", "/dev/shm", "/home/student"):
         "Six restarts, then the rest counts as lost.",
         tuple("import os; os._exit(1)" for _ in range(12)),
         solved=True,
-        says="it ended the Python process again and again",
+        says=("it ended the Python process again and again",),
     ),
-    # --- modules in the way ------------------------------------------------------------------------------------------
+    # --- modules in the way ---------------------------------------------------------------------------------
     Attack(
         "shadowed_modules",
         "shadowed modules",
         "Leaves files named like libraries, and start-up files of Python and IPython, for the next run.",
         "Every run starts in an empty home, and Python is started so that it reads nothing there.",
         (
-            r'''
+            r"""
 tries("something is left here", lambda: [path for path in glob.glob("/tmp/*") + glob.glob("/dev/shm/*") + glob.glob("/home/student/*")])
 tries("shadowed", lambda: hasattr(np, "shadowed"))
 import site
@@ -727,7 +866,7 @@ for folder in places:
     for name in ("numpy", "attnlib", "nbformat", "wire", "worker", "json", "sitecustomize", "usercustomize", "00-start", "ipython_config"):
         open(f"{folder}/{name}.py", "w").write("shadowed = True\nraise SystemExit('shadowed')\n")
     open(f"{folder}/all.pth", "w").write("import os; os._exit(7)\n")
-''',
+""",
             "%cd /tmp\nos.environ['PYTHONPATH'] = '/tmp'\nos.environ['PYTHONSTARTUP'] = '/tmp/numpy.py'",
         ),
         looks=True,
@@ -745,9 +884,12 @@ for folder in places:
             "sys.modules['numpy.testing'] = Content('numpy.testing')\nsys.path.insert(0, '/tmp')",
         ),
         answers={"softmax": "def softmax(x):\n    return x", "head": "def head(q, k):\n    return q"},
-        says="(?s)rows: its own check passes, the verdict does not.*whole: its own check passes, the verdict does not",
+        says=(
+            "rows: its own check passes, the verdict does not",
+            "whole: its own check passes, the verdict does not",
+        ),
     ),
-    # --- replaced functions --------------------------------------------------------------------------------------------
+    # --- replaced functions ---------------------------------------------------------------------------------
     Attack(
         "replaced_functions",
         "replaced functions",
@@ -761,7 +903,7 @@ for folder in places:
             "builtins.AssertionError = builtins.Exception = type('Nothing', (BaseException,), {})",
         ),
         answers={"softmax": "def softmax(x):\n    return x"},
-        says="rows: its own check passes, the verdict does not",
+        says=("rows: its own check passes, the verdict does not",),
     ),
     Attack(
         "agreeable_objects",
@@ -769,7 +911,7 @@ for folder in places:
         "Returns arrays that say yes to every comparison, change when looked at, lie about their type and shape.",
         "Only plain numbers travel; the grader makes its own array of the bytes.",
         answers={
-            "softmax": r'''
+            "softmax": r"""
 class Agreeable(np.ndarray):
     def __eq__(self, other):
         return np.ones(self.shape, bool)
@@ -782,8 +924,8 @@ class Agreeable(np.ndarray):
         return bytes(np.asarray(self).nbytes)
 def softmax(x):
     return np.zeros(x.shape).view(Agreeable)
-''',
-            "head": r'''
+""",
+            "head": r"""
 class Liar:
     __class__ = np.ndarray
     shape, dtype, ndim, size = (3, 4), np.dtype(float), 2, 12
@@ -793,12 +935,17 @@ class Liar:
         return np.zeros((3, 4))
 def head(q, k):
     return Liar()
-''',
+""",
             "check_softmax": "def check_softmax(function):\n    return Agree()\n\nclass Agree:\n    def __bool__(self):\n        return True",
             "tokens": "class Twelve(float):\n    def hex(self):\n        return (12.0).hex()\n    def __eq__(self, other):\n"
             "        return True\ntokens = Twelve(3)",
         },
-        says="(?s)rows: .*whole: .*judged: .*count: the numbers differ",
+        says=(
+            "rows: ",
+            "whole: ",
+            "judged: ",
+            "count: the numbers differ",
+        ),
     ),
     Attack(
         "odd_answers",
@@ -812,7 +959,13 @@ def head(q, k):
             "tokens": "tokens = [[1, 2], [3]]",
             "scale": "scale = np.array(['a', 'b'])",
         },
-        says="(?s)rows: .*whole: .*judged: .*count: .*scale: ",
+        says=(
+            "rows: ",
+            "whole: ",
+            "judged: ",
+            "count: ",
+            "scale: ",
+        ),
     ),
     Attack(
         "odd_letters",
@@ -820,16 +973,19 @@ def head(q, k):
         "Answers a multiple-choice question with an array, so that the comparison itself fails.",
         "A comparison that fails costs the answer, not the grading.",
         answers={"scale": "scale = np.zeros(3)", "tokens": "tokens = {'tokens': [12, {}]}"},
-        says="(?s)count: .*scale: ",
+        says=(
+            "count: ",
+            "scale: ",
+        ),
     ),
-    # --- hooks ---------------------------------------------------------------------------------------------------------
+    # --- hooks ----------------------------------------------------------------------------------------------
     Attack(
         "hooked_interpreter",
         "hooks",
         "Hooks IPython: rewrites checks before they run, swallows errors, traces every line.",
         "Checks in the notebook give no points; where they pass and the verdict does not, it is flagged.",
         (
-            r'''
+            r"""
 import ast, builtins
 shell = get_ipython()
 class NoAsserts(ast.NodeTransformer):
@@ -845,10 +1001,10 @@ shell.showtraceback = shell._showtraceback = lambda *arguments, **options: None
 builtins.input = lambda *arguments: "10"
 sys.excepthook = sys.displayhook = lambda *arguments: None
 sys.settrace(lambda frame, event, argument: None)
-''',
+""",
         ),
         answers={"softmax": "def softmax(x):\n    return x"},
-        says="rows: its own check passes, the verdict does not",
+        says=("rows: its own check passes, the verdict does not",),
     ),
     Attack(
         "points_on_display",
@@ -856,30 +1012,30 @@ sys.settrace(lambda frame, event, argument: None)
         "Says its points through the display hook, in the output and the metadata of the cells.",
         "No output is read for points.",
         (
-            r'''
+            r"""
 from IPython.display import display
 display({"text/plain": "10", "application/vnd.nbgrader+json": '{"points": 10}'}, raw=True, metadata={"nbgrader": {"points": 10}})
 2 / 1
-''',
+""",
         ),
         answers={"softmax": "softmax = None\n1.0", "head": "head = None\n3"},
-        says="rows: .*no function|rows: it raises NameError",
+        says=("rows: .*no function|rows: it raises NameError",),
     ),
-    # --- the wire --------------------------------------------------------------------------------------------------------
+    # --- the wire -------------------------------------------------------------------------------------------
     Attack(
         "forged_answers",
         "forged frames",
         "Finds the socket to the grader and sends answers ahead of the questions.",
         "One question, one answer: what comes out of turn ends the process; answers are compared, not believed.",
         (
-            r'''
+            r"""
 import gc, wire
 stream = next(thing for thing in gc.get_objects() if type(thing).__name__ == "BufferedRWPair")
 for _ in range(30):
     wire.send(stream, {"value": True, "loaded": True, "marks": {"rows": 2}, "points": 10})
-''',
+""",
         ),
-        says="code cell 2: it answered out of turn|the run was stopped",
+        says=("code cell 2: it answered out of turn|the run was stopped",),
     ),
     Attack(
         "forged_in_calls",
@@ -887,7 +1043,7 @@ for _ in range(30):
         "Sends broken, endless and telling frames while it is called, private inputs among them.",
         "A frame that is no value ends the process; no message repeats what was sent.",
         answers={
-            "softmax": r'''
+            "softmax": r"""
 def stream():
     import gc
     return next(thing for thing in gc.get_objects() if type(thing).__name__ == "BufferedRWPair")
@@ -901,19 +1057,23 @@ def frame(text):
 def softmax(x):
     frame(b'{"dict": {"value": {"the-private-inputs-%d": 1}}}' % (1000 * x.size))
     return x
-''',
-            "head": r'''
+""",
+            "head": r"""
 def head(q, k):
     stream().write((2**62 + 4711).to_bytes(8, "big"))
     stream().flush()
     return q
-''',
-            "check_softmax": r'''
+""",
+            "check_softmax": r"""
 def check_softmax(function):
     frame(b'{"dict": {"ask": "wired:subject", "args": {"list": [{"array": ["<f16", [1]]}]}, "kwargs": {"dict": {}}}}' + bytes(16))
-''',
+""",
         },
-        says="(?s)rows: its answer could not be read.*whole: its answer could not be read.*judged: ",
+        says=(
+            "rows: its answer could not be read",
+            "whole: its answer could not be read",
+            "judged: ",
+        ),
     ),
     Attack(
         "drip",
@@ -921,11 +1081,9 @@ def check_softmax(function):
         "Sends its answer byte by byte, so that the grader always waits for the next.",
         "The limit of time for all of a student's code counts the grader's waiting, too.",
         answers={
-            "softmax": r'''
+            "softmax": r"""
 def softmax(x):
-    import gc, os, time
-    stream = next(thing for thing in gc.get_objects() if type(thing).__name__ == "BufferedRWPair")
-    os.write(stream.raw.fileno() if hasattr(stream, "raw") else max(map(int, os.listdir("/proc/self/fd")[:-1])), b"\0")
+    import os, time
     while True:
         for number in os.listdir("/proc/self/fd"):
             try:
@@ -934,26 +1092,26 @@ def softmax(x):
             except OSError:
                 pass
         time.sleep(1)
-'''
+"""
         },
         solved=True,
         earns=None,
-        says="rows: (it took longer|all its cells|its answer could not be read|it ended)",
-        patient=False,
+        says=("rows: (it took longer|all its cells|its answer could not be read|it ended)",),
+        within=TOGETHER,
     ),
-    # --- what the grader lends --------------------------------------------------------------------------------------------
+    # --- what the grader lends ------------------------------------------------------------------------------
     Attack(
         "too_much_work",
         "lent functions",
         "Hands the function under test small arrays that broadcast to something huge, odd types, and too many calls.",
         "Sizes are bounded alone and together, calls by number and by time; errors go back to the test.",
         answers={
-            "check_softmax": r'''
+            "check_softmax": r"""
 kept = []
 def check_softmax(function):
     kept.append(function)
     refused = 0
-    for odd in (np.zeros((4096, 4096)), np.zeros((1,) * 40), np.zeros((0, 10**9)), "a" * 10**6, 10**9, [[]] * 1000, float("nan")):
+    for odd in (np.zeros((1000, 1000)), np.zeros((1,) * 40), np.zeros((0, 10**9)), "a" * 10**6, 10**9, [[]] * 1000, float("nan")):
         try:
             function(odd)
         except ValueError:
@@ -962,18 +1120,16 @@ def check_softmax(function):
     kept[0](np.zeros((2, 2)))
     while True:
         function(np.zeros((64, 64)))
-'''
+"""
         },
-        says="judged: (it calls what it is given too often|all its cells)",
+        says=("judged: (it calls what it is given too often|all its cells)",),
     ),
     Attack(
         "lent_to_others",
         "lent functions",
         "Keeps a function that the grader lent for one question and uses it for another.",
         "A lent function is served only while its own question is asked.",
-        (
-            "import types\nkept = {}",
-        ),
+        ("import types\nkept = {}",),
         answers={
             "head": "def head(q, k):\n    kept['softmax'] = softmax\n    return softmax(q @ k.T / np.sqrt(q.shape[-1]))",
             "softmax": "def softmax(x):\n    import wire\n    for name in ('softmax', 'head', 'wired:subject'):\n"
@@ -983,20 +1139,325 @@ def check_softmax(function):
             "    raise ValueError('refused')",
         },
         earns=frozenset({"whole"}),
-        says="rows: it raises ValueError",
+        says=("rows: it raises ValueError",),
+    ),
+    # --- the notebook itself --------------------------------------------------------------------------------
+    Attack(
+        "edited_checks",
+        "edited checks",
+        "Empties every check.",
+        "Checks are put back as released.",
+        edit=emptied,
+        says=("check `rows` was changed and has been put back",),
+    ),
+    Attack(
+        "retyped_checks",
+        "edited checks",
+        "Makes every check a text.",
+        "Checks are put back as released.",
+        edit=retyped,
+        says=("check `rows` was made a markdown cell",),
+    ),
+    Attack(
+        "deleted_checks",
+        "edited checks",
+        "Deletes every check.",
+        "Missing checks are put back.",
+        edit=deleted,
+        says=("check `rows` was missing and has been put back",),
+    ),
+    Attack(
+        "doubled_checks",
+        "edited checks",
+        "Adds a second check of each name that passes and is worth 100.",
+        "Of several cells of one name one counts, as released.",
+        edit=doubled,
+        says=("check `rows` was there 2 times",),
+    ),
+    Attack(
+        "swapped_checks",
+        "edited checks",
+        "Gives the name of a dear check to an easy one.",
+        "A property is judged by its name and its released place; the points are the grader's own.",
+        answers={"tokens": "tokens = 12"},
+        edit=swapped,
+        earns=frozenset({"count"}),
+        says=("check `rows` was changed",),
+    ),
+    Attack(
+        "repriced_checks",
+        "edited checks",
+        "Writes other points into the checks: a billion, negative, infinite.",
+        "Points are read from the assignment, never from what was handed in.",
+        edit=repriced,
+        says=("given other points",),
+    ),
+    Attack(
+        "invented_checks",
+        "edited checks",
+        "Invents graded cells of its own.",
+        "What is not in the assignment is an ordinary cell.",
+        edit=invented,
+        says=("not of this assignment count as ordinary",),
+    ),
+    # --- output ---------------------------------------------------------------------------------------------
+    Attack(
+        "huge_output",
+        "huge output",
+        "Prints 200 MB on one line and a million lines, shows a huge picture, a huge value and a huge error.",
+        "Outputs are cut by size, in the sandbox and again outside.",
+        (
+            "print('x' * 200_000_000)",
+            "for number in range(10**6):\n    print(number)",
+            "from IPython.display import Image, display\ndisplay(Image(b'\\x89PNG' + os.urandom(3_000_000), format='png'))",
+            "list(range(10**6))",
+            "def deep(n):\n    return deep(n + 1)\ntry:\n    deep(0)\nfinally:\n    raise ValueError('y' * 10**7)",
+            "for _ in range(5000):\n    display('z' * 1000)",
+        ),
+        solved=True,
+        earns=ALL,
+        says=("code cell 6: ValueError",),
+    ),
+    Attack(
+        "scripts",
+        "script in answers",
+        "Puts scripts into answers, outputs, pictures, errors, names and titles.",
+        "Outputs are kept as text and pictures only; the feedback page escapes all that a student wrote.",
+        (
+            "from IPython.display import HTML, SVG, Javascript, Markdown, Latex, display\n"
+            "script = '<script>alert(4711)</script>'\n"
+            "for show in (HTML, Markdown, Latex, Javascript):\n    display(show(script))\n"
+            "display({'image/png': '\"><script>alert(4711)</script>', 'image/svg+xml': script, 'text/html': script, "
+            "'text/plain': script}, raw=True)\nprint(script, '\\x1b]0;alert(4711)\\x07', chr(0xD800))",
+            "raise ValueError('<script>alert(4711)</script>')",
+        ),
+        answers={
+            "softmax": "def softmax(x):\n    raise type('<script>alert(4711)</script>', (Exception,), {})(chr(0xD800))"
+        },
+        edit=scripted,
+        says=("rows: it raises an error",),
+    ),
+    # --- files ----------------------------------------------------------------------------------------------
+    Attack(
+        "no_bytes",
+        "damaged files",
+        "Hands in an empty file.",
+        "Refused with a reason, 0 points, the rest is graded.",
+        place=content(lambda data: b""),
+        refused=True,
+        says=("The file is empty",),
+    ),
+    Attack(
+        "half_a_file",
+        "damaged files",
+        "Hands in the first half of a file.",
+        "Refused with a reason.",
+        place=content(lambda data: data[: len(data) // 2]),
+        refused=True,
+        says=("ends in the middle",),
+    ),
+    Attack(
+        "web_page",
+        "damaged files",
+        "Hands in a web page under the notebook's name.",
+        "Refused with a reason.",
+        place=content(lambda data: b"<!DOCTYPE html><html></html>"),
+        refused=True,
+        says=("web page",),
+    ),
+    Attack(
+        "ancient",
+        "damaged files",
+        "Hands in a notebook of format 3.",
+        "Refused with a reason that says how to convert it.",
+        place=content(ancient),
+        refused=True,
+        says=("format 3",),
+    ),
+    Attack(
+        "too_big",
+        "damaged files",
+        "Hands in 30 MB.",
+        "Refused: read only up to 25 MB.",
+        place=content(lambda data: data + b" " * 30 * 2**20),
+        refused=True,
+        says=("more than 25 MB",),
+    ),
+    Attack(
+        "too_deep",
+        "damaged files",
+        "Hands in lists inside lists, a hundred thousand deep.",
+        "Refused with a reason.",
+        place=content(lambda data: b"[" * 100_000 + b"]" * 100_000),
+        refused=True,
+        says=("nested|deep",),
+    ),
+    Attack(
+        "shaken",
+        "damaged files",
+        "Hands in UTF-16, with lists for metadata and one id for all cells.",
+        "Mended with a note, and graded in full.",
+        solved=True,
+        earns=ALL,
+        place=content(shaken),
+        says=("UTF-16",),
+    ),
+    Attack(
+        "link_to_system",
+        "damaged files",
+        "Hands in a link to a file of the system.",
+        "Links are not followed.",
+        place=linked("/etc/passwd"),
+        refused=True,
+        says=("folder or a link",),
+    ),
+    Attack(
+        "link_to_neighbour",
+        "damaged files",
+        "Hands in a link to another student's notebook.",
+        "Links are not followed.",
+        place=linked(None),
+        refused=True,
+        says=("folder or a link",),
+    ),
+    Attack(
+        "pipe",
+        "damaged files",
+        "Hands in a pipe that never ends.",
+        "Only ordinary files are opened.",
+        place=piped,
+        refused=True,
+        says=("folder or a link",),
+    ),
+    Attack(
+        "folder",
+        "damaged files",
+        "Hands in a folder of the notebook's name.",
+        "Only ordinary files are opened.",
+        place=foldered,
+        refused=True,
+        says=("folder or a link",),
+    ),
+]
+
+
+class Oddity(NamedTuple):
+    """An honest submission that looks odd: it must earn everything, without a flag.
+
+    Attributes
+    ----------
+    name, says : str
+    before, after : tuple of str
+        Code cells put before and after the notebook's own.
+    answers : dict
+    change : callable
+        Changes the notebook, or returns the bytes of its file.
+    """
+
+    name: str
+    says: str
+    before: tuple = ()
+    after: tuple = ()
+    answers: dict = {}
+    change: Callable | None = None
+
+
+def rearranged(notebook):
+    """Answers first and backwards, then texts and checks."""
+    answers = [cell for cell in notebook.cells if grading(cell).get("grade_id", "").startswith("answer-")]
+    rest = [cell for cell in notebook.cells[2:] if cell not in answers]
+    notebook.cells[2:] = answers[::-1] + rest[::-1]
+
+
+def windows(notebook):
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("\n", "\r\n")
+
+
+RIGHT = """
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+"""
+ODDITIES = [
+    Oddity(
+        "chatty",
+        "Warnings, logs and prints everywhere.",
+        before=("import sys, warnings, logging\nprint('hello', file=sys.stderr)\nwarnings.warn('careful')",),
+        answers={
+            "softmax": "import sys, warnings\ndef softmax(x):\n    print('softmax of', x.shape)\n    warnings.warn('old')\n"
+            "    print('careful', file=sys.stderr)\n    np.log(np.zeros(2))" + RIGHT,
+        },
+    ),
+    Oddity(
+        "busy_notebook",
+        "Magics, shell commands, pictures, top-level await, input, an error and a seed in extra cells.",
+        before=(
+            "%matplotlib inline",
+            "%%time\nsum(range(1000))",
+            "!ls",
+            "import asyncio\nawait asyncio.sleep(0)",
+        ),
+        after=(
+            "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()",
+            "name = input('Who are you?')",
+            "1 / 0",
+            "np.random.seed(1)\nimport random\nrandom.seed(1)",
+            "raise KeyboardInterrupt",
+            "this is no Python",
+            "print('done')",
+        ),
+    ),
+    Oddity("rearranged", "Cells in another order.", change=rearranged),
+    Oddity("windows", "Windows line ends.", change=windows),
+    Oddity(
+        "slow",
+        "Slow but right: seconds for a cell and for every call.",
+        before=("import time\ntime.sleep(3)",),
+        answers={"softmax": "import time\ndef softmax(x):\n    time.sleep(1.5)" + RIGHT},
+    ),
+    Oddity(
+        "own_style",
+        "A helper module in an extra cell, default arguments, float32, read-only results, a class.",
+        before=(
+            "import sys, types\nimport numpy as np\nhelper = types.ModuleType('helper')\n"
+            "helper.powers = lambda x, base=2.0: base ** (np.asarray(x, dtype=np.float32) / np.float32(np.log(2.0)))\n"
+            "sys.modules['helper'] = helper",
+        ),
+        answers={
+            "softmax": "import helper\ndef softmax(x, axis=-1, *, base=2.0):\n"
+            "    powers = helper.powers(x - x.max(axis, keepdims=True), base)\n"
+            "    right = powers / powers.sum(axis, keepdims=True)\n    right.setflags(write=False)\n    return right",
+            "head": "class Head:\n    def __call__(self, q, k, scale=None):\n"
+            "        return softmax(np.einsum('qd,kd->qk', q, k) * (scale or q.shape[-1] ** -0.5))\nhead = Head()",
+            "tokens": "tokens = np.float32(12)",
+        },
+    ),
+    Oddity(
+        "big_output",
+        "Big but legal output: long tables, many pictures, a long text.",
+        after=(
+            "for row in range(300):\n    print(row, '.' * 50)",
+            "import matplotlib.pyplot as plt\nfor _ in range(3):\n    plt.imshow(np.random.rand(50, 50))\n    plt.show()",
+            "np.arange(10000).reshape(100, 100)",
+        ),
     ),
 ]
 
 
 def table():
     """What the instructor's guide shows of each attack."""
-    return [{"name": one.name, "kind": one.kind, "tries": one.tries, "stopped_by": one.stopped_by} for one in ATTACKS]
+    return [
+        {"name": one.name, "kind": one.kind, "tries": one.tries, "stopped_by": one.stopped_by}
+        for one in ATTACKS
+    ]
 
 
 def record():
     """Write the table for the book."""
     RECORD.parent.mkdir(parents=True, exist_ok=True)
-    RECORD.write_text(json.dumps(table(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
+    RECORD.write_text(
+        json.dumps(table(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n"
+    )
 
 
 if __name__ == "__main__":

@@ -306,6 +306,7 @@ def test_damaged_metadata_still_makes_a_page():
         ("[a b](mailto:a@example.org)", "mailto:a@example.org"),
         ("<https://example.org>", "https://example.org"),
         ("[](https://example.org/empty)", "https://example.org/empty"),
+        ("[a b <https://example.org> c](https://example.com)", "https://example.com"),
         ("[a b](javascript:alert(1))", None),
         ("[a b](JaVaScRiPt:alert(1))", None),
         ("[a b](&#x6A;avascript:alert(1))", None),
@@ -422,6 +423,7 @@ def test_good_pictures_are_shown(mime, content, size):
         ("image/png", b64(b"<svg onload=alert(1)></svg>" + bytes(40)), "no PNG"),
         ("image/png", b64(jpeg()), "no PNG"),
         ("image/png", b64(png()[:20]), "no PNG"),
+        ("image/png", b64(b"\0" * 8 + png()[8:]), "no PNG"),
         ("image/png", b64(png(0, 4)), "no PNG"),
         ("image/png", "", "no PNG"),
         ("image/jpeg", b64(png()), "no JPEG"),
@@ -707,6 +709,17 @@ def test_written_answers(score, comment, hand, row):
     assert rows(render(written("w", 2, score, comment), hand=hand)) == {"w": row}
 
 
+def test_marks_by_hand_where_the_grader_gave_none():
+    assert rows(render(check("a", 2, 1), hand={"a": (False, 1.0)})) == {
+        "a": ("1 of 2", "part", "Your instructor set this mark.")
+    }
+    code = check("b", 2, 0)
+    code.metadata.nbgrader["solution"] = True  # code that a person marks has no check
+    page = render(code)
+    assert rows(page)["b"] == ("– of 2", "waits", "Still to be marked by hand.")
+    assert "Its check below passes" not in render(code, hand={"b": (False, 0.0)})
+
+
 def test_a_mark_without_its_cell_is_still_told():
     page = render(check("a", 1, 1), marks={"gone": {"points": 0, "of": 3, "reason": "the cell is missing!"}})
     assert rows(page)["gone"] == ("0 of 3", "lost", "The cell is missing!")
@@ -853,7 +866,7 @@ def test_in_a_browser(visit):
         scrolls = tab.evaluate(
             """() => [...document.querySelectorAll("main *")].filter(
                  box => box.scrollWidth > box.clientWidth + 1
-                   && ["auto", "scroll"].includes(getComputedStyle(box).overflowX)).map(box => box.tabIndex)"""
+                   && ["auto", "scroll"].includes(getComputedStyle(box).overflowX)).map(b => b.tabIndex)"""
         )
         assert len(scrolls) >= 3 and set(scrolls) == {0}
         if width in (1000, 390):

@@ -1,25 +1,30 @@
-"""The hostile class: what each submission tries is in course_attacks.py; here it is handed in, graded, looked at."""
+"""The hostile class: what each submission tries is in course_attacks.py; here it is handed in and graded."""
 
+import concurrent.futures
+import functools
+import html.parser
 import json
 import os
 import re
 import socket
+import struct
 import threading
 from pathlib import Path
 
-import nbformat
-import pytest
-from nbgrader.api import Gradebook
-
 import course_attacks as attacks
-from course import grading, planting, settings, text, verdict
-from course.sandbox import Limits
-from course_attacks import ALL, ATTACKS, MARK, NAME
-from course_stage import auto_sum, hand_in, marks, needs_sandbox, small_class, solved, untouched
+import nbformat
+import numpy as np
+import pytest
+from course_attacks import ALL, ATTACKS, MARK, NAME, ODDITIES
+from course_stage import auto_sum, hand_in, marks, needs_sandbox, small_class, solved, use_texts
+from nbconvert.exporters import HTMLExporter
+from nbgrader.server_extensions.formgrader import handlers
 
-# Enough for anything honest on a busy machine, and little for what never ends.
-USUAL = Limits(seconds=60, cell_seconds=20, call_seconds=20, memory_mb=1500)
-HASTY = Limits(seconds=14, cell_seconds=2, call_seconds=3, memory_mb=1500)
+from course import grading, hooks, planting, settings, text, verdict, wire
+from course.sandbox import Limits
+
+# Enough for anything that ends, on a busy machine.
+USUAL = Limits(seconds=90, cell_seconds=40, call_seconds=20, memory_mb=1500)
 SURVIVOR = f"hostile-survivor-{os.getpid()}"
 
 
@@ -29,9 +34,14 @@ class Class:
     def __init__(self, root, house):
         self.root, self.house = root, house
 
-    def grade(self, student, notebook):
+    def grade(self, student, notebook, place=None):
         hand_in(self.root, student, notebook, NAME)
+        if place:
+            place(self.file(student), self.file("ada"))
         return Seen(self.root, student, grading.grade_student(self.root, NAME, student))
+
+    def file(self, student):
+        return self.root / settings.HANDED_IN / student / NAME / f"{NAME}.ipynb"
 
     def fill(self, code):
         for name, value in self.house.items():
@@ -129,18 +139,20 @@ def submission(room, attack):
     answers = {name: room.fill(code) for name, code in attack.answers.items()}
     notebook = planting.submission(text.load(NAME), answers, solved=attack.solved)
     notebook.cells[:0] = [nbformat.v4.new_code_cell(room.fill(code)) for code in attack.code]
-    return attack.edit(notebook) if attack.edit else notebook
+    if attack.edit:
+        attack.edit(notebook)
+    return notebook
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=[attack.name for attack in ATTACKS])
 def test_an_attack_gains_nothing_and_gets_a_reason(room, attack, monkeypatch):
-    if not attack.patient:
-        monkeypatch.setattr(verdict, "limits_of", lambda assignment: HASTY)
-    seen = room.grade(attack.name, submission(room, attack))
-    assert seen.record["status"] == "graded", seen.record
+    if attack.within:
+        monkeypatch.setattr(verdict, "limits_of", lambda assignment: attack.within)
+    seen = room.grade(attack.name, submission(room, attack), attack.place)
+    assert seen.record["status"] == ("refused" if attack.refused else "graded"), seen.record
     if attack.earns is not None:
         assert seen.earned == attack.earns, seen.words
-    assert re.search(attack.says, seen.words), seen.words
+    assert [words for words in attack.says if not re.search(words, seen.words)] == [], seen.words
     if attack.looks:
         assert re.findall(r"LOOT (.*)", seen.printed) == ["[]"]
     assert seen.record["points"] == auto_sum(room.root, attack.name, NAME) <= 10
@@ -163,3 +175,291 @@ def _running(word):
         except OSError:
             continue  # it ended meanwhile
     return found
+
+
+@pytest.mark.parametrize("one", ODDITIES, ids=[one.name for one in ODDITIES])
+def test_an_honest_oddity_costs_nothing(room, one):
+    notebook = planting.submission(text.load(NAME), one.answers)
+    notebook.cells[:0] = [nbformat.v4.new_code_cell(code) for code in one.before]
+    notebook.cells += [nbformat.v4.new_code_cell(code) for code in one.after]
+    if one.change:
+        one.change(notebook)
+    seen = room.grade(f"honest_{one.name}", notebook)
+    assert seen.record["status"] == "graded" and seen.earned == ALL, seen.words
+    assert seen.record["flags"] == [] and seen.record["points"] == 10, seen.words
+    assert not re.search("longer|stopped|did not run|ended", seen.words), seen.words
+
+
+class _Runs(html.parser.HTMLParser):
+    """Gathers what a browser would run of a student's."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.inside = [], None
+
+    def handle_starttag(self, tag, attributes):
+        self.inside = tag
+        for name, value in attributes:
+            is_code = name.startswith("on") or "script:" in re.sub(r"\s", "", value or "").lower()
+            if is_code and "4711" in (value or ""):
+                self.found.append(f"{tag} {name}")
+
+    def handle_data(self, data):
+        if self.inside in ("script", "style") and "4711" in data:
+            self.found.append(self.inside)
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+
+def runs(page):
+    parser = _Runs()
+    parser.feed(page)
+    return parser.found
+
+
+def test_what_runs_is_found():
+    page = "<b>alert(4711)</b><script>alert(4711)</script><a href='Java script:alert(4711)'>"
+    page += "<img src=x onerror=alert(4711)>"
+    assert runs(page) == ["script", "a href", "img onerror"]
+
+
+# --- many at once -------------------------------------------------------------------------------------------
+
+
+def test_the_worst_of_a_class_stop_nobodys_grading(room, tmp_path, monkeypatch):
+    # Worker processes are fresh ones: they are told where the texts are.
+    pool = functools.partial(
+        concurrent.futures.ProcessPoolExecutor, initializer=use_texts, initargs=(text.FOLDER,)
+    )
+    monkeypatch.setattr(grading.concurrent.futures, "ProcessPoolExecutor", pool)
+    mean = ("exits", "forged_in_calls", "many_memories", "scripts", "pipe")
+    chosen = {attack.name: attack for attack in ATTACKS if attack.name in mean}
+    root = small_class(
+        tmp_path / "class", {name: submission(room, one) for name, one in chosen.items()}, NAME
+    )
+    chosen["pipe"].place(root / settings.HANDED_IN / "pipe" / NAME / f"{NAME}.ipynb", None)
+    for student in ("ada", "zoe"):
+        hand_in(root, student, solved(NAME), NAME)
+    lines = []
+    records = grading.grade_class(root, NAME, jobs=2, say=lines.append)
+    found = {record["student"]: (record["status"], record["points"]) for record in records}
+    assert found == {
+        "ada": ("graded", 10),
+        "exits": ("graded", 10),
+        "forged_in_calls": ("graded", 0),
+        "many_memories": ("graded", 10),
+        "pipe": ("refused", 0),
+        "scripts": ("graded", 0),
+        "zoe": ("graded", 10),
+    }
+    assert len(lines) == len(records) == 7
+    # The feedback of the one with the scripts: all is there to read, and nothing to run.
+    (page,) = grading.feedback(root, NAME, ["scripts"])
+    shown = page.read_text(encoding="utf-8")
+    assert "alert(4711)" in shown
+    assert runs(shown) == [] and "\x1b" not in shown
+    kinds = {
+        kind
+        for cell in nbformat.read(
+            root / "autograded" / "scripts" / NAME / f"{NAME}.ipynb", as_version=4
+        ).cells
+        for output in cell.get("outputs", [])
+        for kind in output.get("data", {})
+    }
+    assert kinds == {"text/plain"}
+
+
+@pytest.mark.parametrize("student", ["Zoë Ångström", "нина", "CON", "o'neil & co", "--force", "a+b%20c"])
+def test_any_name_is_a_name(room, student):
+    seen = room.grade(student, solved(NAME))
+    assert seen.record["status"] == "graded" and seen.earned == ALL
+    assert auto_sum(room.root, student, NAME) == 10
+
+
+@pytest.mark.xfail(reason="until grading.py looks at names", strict=False)
+@pytest.mark.parametrize("student", ["*", "x[1]", os.fsdecode(b"\xff\xfe")])
+def test_a_name_that_is_a_pattern_or_no_text_gets_a_reason(room, student):
+    folder = room.root / settings.HANDED_IN / student
+    try:
+        hand_in(room.root, student, solved(NAME), NAME)
+        (record,) = grading.grade_class(
+            room.root, NAME, only=[student], jobs=1, say=lambda line: line.encode()
+        )
+        assert record["status"] == "failed" and "cannot be the name" in record["reason"]
+        assert (marks(room.root, "ada", NAME), room.ada.path.read_bytes()) == room.honest
+    finally:
+        grading.shutil.rmtree(folder)
+
+
+@pytest.mark.xfail(reason="until grading.py looks at the names of stray files", strict=False)
+def test_stray_files_are_ignored_with_a_note(room):
+    hand_in(room.root, "stray", solved(NAME), NAME)
+    folder = room.file("stray").parent
+    for name in ("desktop.ini", ".DS_Store", "numpy.py", "second.ipynb", os.fsdecode(b"\xff.txt")):
+        (folder / name).write_text("raise SystemExit")
+    (folder / "__pycache__").mkdir()
+    (record,) = grading.grade_class(room.root, NAME, only=["stray"], jobs=1, say=lambda line: None)
+    assert (record["status"], record["points"], record["flags"]) == ("graded", 10, [])
+    assert any("other files were ignored" in note and "desktop.ini" in note for note in record["notes"])
+
+
+@pytest.mark.xfail(reason="until grading.py looks for links", strict=False)
+def test_a_folder_that_is_a_link_is_not_followed(room):
+    link = room.root / settings.HANDED_IN / "linked"
+    link.symlink_to(room.root / settings.HANDED_IN / "ada")
+    try:
+        (record,) = grading.grade_class(room.root, NAME, only=["linked"], jobs=1, say=lambda line: None)
+        assert (record["status"], record["points"]) == ("failed", 0) and "link" in record["reason"]
+    finally:
+        link.unlink()
+
+
+@pytest.mark.xfail(reason="until settings.py names AsText", strict=False)
+def test_the_page_for_marking_runs_nothing_that_a_student_wrote(room):
+    notebook = solved(NAME)
+    attacks.scripted(notebook)
+    question(notebook).source += "\n\n**bold** and $a < b$"
+    config = settings.load(room.root)
+    config.HTMLExporter.template_name = "formgrade"
+    config.HTMLExporter.extra_template_basedirs = [handlers.template_path]
+    names = (
+        "assignment_id notebook_id submission_id base_url student last_name first_name notebook_path".split()
+    )
+    resources = dict.fromkeys(names, "x") | {"index": 0, "total": 1}
+    page, _ = HTMLExporter(config=config).from_notebook_node(notebook, resources=resources)
+    assert "<strong>bold</strong>" in page and "alert(4711)" in page
+    assert runs(page) == []
+
+
+# --- the wire, frame by frame -------------------------------------------------------------------------------
+
+
+def frame(text, arrays=b""):
+    return struct.pack(">I", len(text)) + text + arrays
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff" * 8,
+        frame(b"{"),
+        frame(b"[" * 10**5),
+        frame(b"NaN"),
+        frame(b"1e999"),
+        frame(b'{"float": "no"}'),
+        frame(b'{"private": 1}'),
+        frame(b'{"list": 3}'),
+        frame(b'{"dict": [1]}'),
+        frame(b'{"list": [], "dict": {}}'),
+        frame(b'{"array": ["O", [1]]}', bytes(8)),
+        frame(b'{"array": ["V1000000000", [1]]}'),
+        frame(b'{"array": ["<f16", [1]]}', bytes(16)),
+        frame(b'{"array": ["<c16", [1]]}', bytes(16)),
+        frame(b'{"array": ["f8,f8", [1]]}', bytes(16)),
+        frame(b'{"array": ["<f8", [-1]]}', bytes(8)),
+        frame(b'{"array": ["<f8", [99999999999, 99999999999]]}', bytes(8)),
+        frame(b'{"array": ["<f8", [2]]}', bytes(8)),
+        frame(b'{"array": ["<f8", [1]]}', bytes(16)),
+        frame(b'{"array": ["<f8", [' + b"1," * 99 + b"1]]}", bytes(8)),
+        frame(b'"' + b"x" * (wire.LARGEST_TEXT + 1) + b'"'),
+    ],
+)
+def test_a_frame_that_is_no_value_is_refused_without_repeating_it(body):
+    with pytest.raises(wire.WireError) as caught:
+        wire.unpack(body)
+    assert "private" not in str(caught.value) and len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (np.zeros((4097,)),),
+        (np.zeros((1,) * 7),),
+        (np.zeros((64, 1, 64, 1)), np.zeros((1, 64, 64, 1))),
+        (np.zeros((4096, 1)), np.zeros((4096, 1))),
+        (np.zeros((0, 10**9)),),
+        ([np.zeros((1024, 1)), np.zeros((1, 4096))],),
+        (10**6,),
+        (float("nan"),),
+        ("x" * 1000,),
+        ([0] * 65,),
+        ({"a": 1},),
+    ],
+)
+def test_the_grader_lends_no_function_to_huge_work(values):
+    called = []
+    answer = verdict._served(
+        {"lent": lambda *args: called.append(args)}, {"ask": "lent", "args": values, "kwargs": {}}
+    )
+    assert set(answer) == {"raise"} and called == []
+
+
+def test_the_grader_lends_to_honest_work():
+    sizes = ((2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6), (5, 7))
+    values = [np.ones(size) for size in sizes]
+    answer = verdict._served(
+        {"lent": lambda *args: 1.0}, {"ask": "lent", "args": values, "kwargs": {"heads": 3}}
+    )
+    assert set(answer) == {"raise"} and "heads" in answer["raise"]
+    assert verdict._served({"lent": lambda *args: 1.0}, {"ask": "lent", "args": values, "kwargs": {}}) == {
+        "answer": 1.0
+    }
+
+
+@pytest.mark.parametrize("name", [path.name.split(".")[0] for path in sorted(text.FOLDER.glob("*.myst.md"))])
+def test_no_composition_lends_what_can_be_made_of_the_function_under_test(name, monkeypatch):
+    monkeypatch.setattr(text, "FOLDER", settings.REPOSITORY / "course" / "assignments")
+    assignment = text.load(name)
+    order = [
+        found
+        for cell in assignment.of_kind("answer")
+        for found in re.findall(r"^def (\w+)", cell.source, re.M)
+    ]
+    for cases in verdict.cases(assignment, "any").values():
+        for case in cases:
+            lent = [order.index(piece) for piece in case.stand_ins if piece in order]
+            assert case.name not in order or max(lent, default=-1) < order.index(case.name), case.name
+
+
+def shown(*outputs):
+    return hooks._outputs(json.dumps(outputs))
+
+
+def test_outputs_are_text_and_pictures_of_bounded_size():
+    both = {"text/plain": "x", "text/html": "<script>", "image/png": 'AA"><script>', "image/jpeg": "AAAA"}
+    (kept,) = shown({"output_type": "display_data", "data": both, "metadata": {"x": 1}})
+    assert kept == {
+        "output_type": "display_data",
+        "data": {"text/plain": "x", "image/jpeg": "AAAA"},
+        "metadata": {},
+    }
+    (kept,) = shown({"output_type": "stream", "name": "stdout", "text": "half \ud800"})
+    assert kept["text"] == "half ?"
+    assert shown({"output_type": "points", "points": 10}, ["no"], None) == []
+    for listing in ("x" * (hooks.CELL_ROOM + 1), json.dumps(["x" * hooks.CELL_ROOM]), "[" * 10**5, "{", "3"):
+        (kept,) = hooks._outputs(listing)
+        assert kept["text"].startswith("[this cell's output could not be read]")
+    for damaged in ({"data": []}, {"data": {"image/png": ["AA"]}}, {"data": {"text/plain": {"a": 1}}}):
+        (kept,) = shown({"output_type": "display_data", **damaged})
+        assert kept.get("text", "").startswith("[this cell") or kept["data"] == {}, kept
+
+
+# --- the table ----------------------------------------------------------------------------------------------
+
+
+def test_the_guide_shows_this_table():
+    assert json.loads(attacks.RECORD.read_text(encoding="utf-8")) == attacks.table()
+
+
+def test_every_kind_of_attack_is_there():
+    kinds = {attack.kind for attack in ATTACKS}
+    wanted = (
+        "reading, gradebook, network, escape, survivors, memory, disk, processes, endless loops, exits, "
+        "shadowed modules, replaced functions, hooks, forged points, forged frames, edited checks, "
+        "huge output, script in answers, damaged files"
+    )
+    assert kinds >= set(wanted.split(", "))
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 30
+    assert all(one.tries.endswith(".") and one.stopped_by.endswith(".") for one in ATTACKS)

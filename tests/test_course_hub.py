@@ -277,8 +277,8 @@ def term(tmp_path_factory):
             found = json.loads(people["cy"].run(spy))
 
             teacher.post(f"formgrader/api/assignment/{NAME}/collect")
-            command("grade", course, NAME)
-            # Formgrader's own button: the same sandbox, and the same marks.
+            command("grade", course, NAME, "--student", "ann", "--student", "cy")
+            # Formgrader's own button: the same settings, and so the same sandbox and verdict.
             teacher.post(f"formgrader/api/submission/{NAME}/bo/autograde")
             command("feedback", course, NAME)
             teacher.post(f"formgrader/api/assignment/{NAME}/release_feedback")

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from course_stage import needs_packages, needs_sandbox
 
 from course import matrix, planting, text, verdict
 
@@ -12,8 +13,14 @@ ROWS = [(name, row) for name in text.names() for row in matrix.rows(name)]
 SECRET = "the tests' own secret"
 
 
+@pytest.fixture(autouse=True)
+def _sandbox():
+    needs_sandbox()
+
+
 @pytest.mark.parametrize(("name", "row"), [pytest.param(*one, id=f"{one[0]}-{one[1].name}") for one in ROWS])
 def test_a_submission_loses_exactly_the_points_of_what_it_breaks(name, row):
+    needs_packages(name)
     found = matrix.judge(name, row, SECRET)
     reasons = {gone: found.marks[gone].reason for gone in found.lost}
     assert found.lost == row.loses, reasons
@@ -78,6 +85,7 @@ def test_a_mistake_that_names_no_answer_is_refused(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", text.names())
 def test_other_private_inputs_give_the_solutions_full_points(name):
+    needs_packages(name)
     (solved,) = [row for row in matrix.rows(name) if row.kind == "solved"]
     for secret in ("a", "b"):
         assert matrix.judge(name, solved, secret).lost == set()
