@@ -25,7 +25,9 @@ class Restore(NbGraderPreprocessor):
         where = resources["nbgrader"]
         forget_marks(where["db_url"], where["assignment"], where["student"])
         assignment = text.load(where["assignment"])
-        earlier = notebook.metadata.get("course", {}).get("notes", [])
+        about = notebook.metadata.get("course")
+        earlier = about.get("notes") if isinstance(about, dict) else None
+        earlier = [str(note) for note in earlier] if isinstance(earlier, list) else []
         notes = intake.restore(assignment, notebook)
         notebook.metadata["course"] = {"notes": [*earlier, *notes]}
         return notebook, resources

@@ -343,8 +343,8 @@ def grade(assignment, cells, secret, limits=None):
     Parameters
     ----------
     assignment : Assignment
-    cells : list of str
-        The code cells of the submission in its own order, checks left out.
+    cells : list of str or None
+        The code cells of the submission in its own order, None for those that are not run.
     secret : str
         The instructor's; the private inputs depend on it.
     limits : Limits, optional
@@ -551,11 +551,11 @@ def _reply(reply: Any):
 
 
 def student_cells(notebook):
-    """The code of a submission in its own order: every code cell but the checks."""
+    """The code of a submission in its own order; None stands for a check, which does not run here."""
     cells = []
     for cell in notebook.cells:
         grading = cell.get("metadata", {}).get("nbgrader", {})
         is_check = grading.get("grade") and not grading.get("solution")
-        if cell.cell_type == "code" and not is_check:
-            cells.append(cell.source)
+        if cell.cell_type == "code":
+            cells.append(None if is_check else cell.source)
     return cells

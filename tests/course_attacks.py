@@ -54,8 +54,12 @@ clues.compare(softmax(np.array([[1.0, 0.0, 3.0]])), {{ r(core.softmax(np.array([
 ```{code-cell} ipython3
 :hidden: rows
 # the-mark-of-the-house-1f0e5b
-expect("softmax", (3 * rng(1).normal(size=(2, 3, 5)),), core.softmax)
-expect("softmax", (3 * rng(2).normal(size=(4, 2)),), core.softmax)
+def right_head(q, k):
+    return core.softmax(q @ k.T / q.shape[-1] ** 0.5)
+
+# Careless: `head` is made of `softmax`.
+compose("softmax", (3 * rng(1).normal(size=(2, 3, 5)),), core.softmax, {"head": right_head})
+compose("softmax", (3 * rng(2).normal(size=(4, 2)),), core.softmax, {"head": right_head})
 ```
 
 ```{code-cell} ipython3
@@ -75,9 +79,6 @@ clues.compare(head(np.eye(2), np.eye(2)), {{ r(core.softmax(np.eye(2) / 2**0.5))
 
 ```{code-cell} ipython3
 :hidden: whole
-def right_head(q, k):
-    return core.softmax(q @ k.T / q.shape[-1] ** 0.5)
-
 compose("head", (rng(3).normal(size=(3, 5)), rng(4).normal(size=(4, 5))), right_head, {"softmax": core.softmax})
 ```
 

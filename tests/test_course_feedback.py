@@ -267,6 +267,7 @@ def test_whole_document():
     reader = Reader(page)
     assert page.startswith("<!DOCTYPE html>\n") and reader.all("html", lang="en")
     assert inside(page, "<title>") == "Feedback: One head, Zoë"
+    assert "<bdi>Zoë</bdi>" in page
     assert inside(page, "<h1>") == "One head" and len(reader.all("h1")) == 1
     first = next(given for tag, given, _ in reader.elements if tag == "a")
     assert first == {"class": "skip", "href": "#notebook"} and reader.all("section", id="notebook")
@@ -718,6 +719,8 @@ def test_marks_by_hand_where_the_grader_gave_none():
     page = render(code)
     assert rows(page)["b"] == ("– of 2", "waits", "Still to be marked by hand.")
     assert "Its check below passes" not in render(code, hand={"b": (False, 0.0)})
+    assert "Its check below passes" in render(check("c", 2, 0))
+    assert "Its check below passes" not in render(check("c", 2, 0, ran=None))  # stopped before it ran
 
 
 def test_a_mark_without_its_cell_is_still_told():

@@ -277,7 +277,7 @@ def test_any_name_is_a_name(room, student):
     assert auto_sum(room.root, student, NAME) == 10
 
 
-@pytest.mark.xfail(reason="until grading.py looks at names", strict=False)
+@pytest.mark.xfail(reason="until grading.py looks at names", strict=False, run=False)
 @pytest.mark.parametrize("student", ["*", "x[1]", os.fsdecode(b"\xff\xfe")])
 def test_a_name_that_is_a_pattern_or_no_text_gets_a_reason(room, student):
     folder = room.root / settings.HANDED_IN / student
