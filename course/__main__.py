@@ -2,7 +2,9 @@
 
 import argparse
 import datetime
+import functools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,16 +84,33 @@ def due(options):
     """Set when an assignment is due, in UTC: 2027-02-01T22:00."""
     from . import demo
 
-    demo.set_due(options.folder, options.name, datetime.datetime.fromisoformat(options.when))
+    text.load(options.name)
+    try:
+        when = datetime.datetime.fromisoformat(options.when)
+    except ValueError:
+        raise CourseError(f"{options.when!r} is no date; wanted one like 2027-02-01T22:00, in UTC") from None
+    demo.set_due(options.folder, options.name, when)
+    print(f"{options.name} is due on {when:%Y-%m-%d at %H:%M} UTC")
+
+
+def release(options):
+    """Release one more assignment into a class folder."""
+    from . import grading
+
+    grading.release(options.folder, options.name)
+    print(f"{options.name} is in {options.folder / 'release' / options.name}")
 
 
 def collect(options):
     """Take in a zip file from a learning management system."""
-    from . import lms
+    from . import lms, settings
 
     text.load(options.name)
+    settings.load(options.folder)
     zone = datetime.timezone(datetime.timedelta(hours=options.utc_offset))
-    for report in lms.collect(options.zip, options.folder, options.name, anonymous=options.anonymous, zone=zone):
+    for report in lms.collect(
+        options.zip, options.folder, options.name, anonymous=options.anonymous, zone=zone
+    ):
         print(report)
 
 
@@ -99,14 +118,17 @@ def grade(options):
     """Grade what was handed in and is not graded yet, in the sandbox."""
     from . import grading
 
-    shard = tuple(map(int, options.shard.split("/"))) if options.shard else None
+    shard = re.fullmatch(r"(\d+)/(\d+)", options.shard or "1/1")
+    if not shard:
+        raise CourseError(f"--shard {options.shard}, wanted K/N such as 1/3")
     records = grading.grade_class(
         options.folder,
         options.name,
         only=options.student,
         again=options.again,
         jobs=options.jobs,
-        shard=shard,
+        shard=tuple(map(int, shard.groups())),
+        say=functools.partial(print, flush=True),
     )
     bad = [record["student"] for record in records if record["status"] == "failed"]
     if bad:
@@ -131,11 +153,8 @@ def marking(options):
     """Open nbgrader's page for marking by hand, on this machine only."""
     # A broken settings file must stop it, not be skipped.
     environment = os.environ | {"TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR": "1"}
-    command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1"]
-    command += [
-        "--ServerApp.default_url=/formgrader",
-        "--ServerApp.jpserver_extensions={'nbgrader.server_extensions.formgrader': True}",
-    ]
+    command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", "--LabApp.default_url=/formgrader"]
+    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     raise SystemExit(subprocess.run(command, cwd=options.folder, env=environment).returncode)
 
 
@@ -179,7 +198,7 @@ def main(arguments=None):
     one.add_argument("folder", type=Path)
     one.add_argument("names", nargs="*", metavar="NAME")
     command(marking).add_argument("folder", type=Path)
-    for function in (due, collect, grade, feedback, grades):
+    for function in (release, due, collect, grade, feedback, grades):
         one = command(function)
         one.add_argument("folder", type=Path)
         one.add_argument("name", metavar="NAME")
@@ -199,12 +218,16 @@ def main(arguments=None):
         if function is grades:
             one.add_argument("--to", type=Path)
     options = parser.parse_args(arguments)
-    # nbgrader calls alembic by name: the one beside this interpreter, whether or not its folder is on the path.
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    # nbgrader calls alembic by name: the one beside this interpreter, on the path or not.
+    os.environ["PATH"] = os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    )
     try:
         options.run(options)
     except CourseError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("stopped; what is graded stays graded, and the same command goes on with the rest")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ def rows(root, name):
     config = settings.load(root)
     assignment = text.load(name)
     names = _names(root)
+    for student in grading.students(root, name):
+        grading.penalise(config, name, student)
     with Gradebook(config.CourseDirectory.db_url) as book:
         return [_row(book, assignment, root, student, names) for student in grading.students(root, name)]
 
@@ -48,7 +50,6 @@ def _row(book, assignment, root, student, names):
     row |= {key: "" if score is None else score for key, score in scores.items()}
     points = sum(score for score in scores.values() if score is not None)
     row["points"], row["late_penalty"] = points, penalty
-    # A penalty is computed when the grader ran; hand marks come later, so it can at most take all.
     row["total"], row["of"] = max(points - penalty, 0.0), float(sum(worth.values()))
     row["to_mark_by_hand"] = sum(scores[key] is None for key in assignment.written)
     row["flags"], row["reason"] = " | ".join(record["flags"]), record["reason"]

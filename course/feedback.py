@@ -128,7 +128,7 @@ def page(notebook, about, hand=None):
     return head + "\n".join(part for part in body if part) + "\n</body>\n</html>\n"
 
 
-# --- text that nobody can do anything with but read ---------------------------------------------------------
+# --- text that nobody can do anything with but read -----------------------------------------------------
 
 ESCAPES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links
@@ -202,7 +202,7 @@ def sentence(reason):
     return reason[0].upper() + reason[1:] + ("" if reason[-1] in ".!?…" else ".")
 
 
-# --- points -------------------------------------------------------------------------------------------------
+# --- points ---------------------------------------------------------------------------------------------
 
 
 UNCHANGED = "You left this as it was."
@@ -405,7 +405,7 @@ def _list(rows):
     return "<ul>\n" + "\n".join(rows) + "\n</ul>"
 
 
-# --- the notebook -------------------------------------------------------------------------------------------
+# --- the notebook ---------------------------------------------------------------------------------------
 
 
 def _notebook(notebook, grades):
@@ -587,7 +587,7 @@ def _jpeg_size(content):
     return None
 
 
-# --- what students write in Markdown ------------------------------------------------------------------------
+# --- what students write in Markdown --------------------------------------------------------------------
 
 ALLOWED = re.compile(r"(https?://|mailto:)[^\s]+", re.IGNORECASE)
 
@@ -698,7 +698,7 @@ def _end(children, at):
     return next(n for n in range(at, len(children)) if children[n].type == "link_close")
 
 
-# --- the page's frame ---------------------------------------------------------------------------------------
+# --- the page's frame -----------------------------------------------------------------------------------
 
 
 def _colours(side):

@@ -6,11 +6,13 @@ import json
 import multiprocessing
 import os
 import shutil
+import threading
 import time
 import warnings
 from pathlib import Path
 
 import nbformat
+from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import capture_log
@@ -31,6 +33,8 @@ def new_class(root, names=None):
         If the folder exists and has something in it.
     """
     root = Path(root).resolve()
+    for name in names or ():
+        text.load(name)
     if root.exists() and any(root.iterdir()):
         raise settings.ConfigError(f"{root.name} is not empty; a class begins in a new folder")
     root.mkdir(parents=True, exist_ok=True)
@@ -39,11 +43,11 @@ def new_class(root, names=None):
     (root / settings.SECRET).write_text(os.urandom(16).hex() + "\n")
     (root / settings.CONFIG).write_text(
         "# Settings of this class; what may be changed is in the instructor's guide.\n"
-        "import sys\n\n"
+        "import sys\nfrom pathlib import Path\n\n"
         f"sys.path.insert(0, {str(settings.REPOSITORY)!r})\n\n"
         "from course import settings  # noqa: E402\n\n"
         "c = get_config()  # noqa: F821\n"
-        f"settings.configure(c, {str(root)!r})\n",
+        "settings.configure(c, Path(__file__).parent)\n",
         encoding="utf-8",
     )
     for name in names or text.names():
@@ -98,10 +102,14 @@ def grade_class(root, name, *, only=None, again=False, jobs=None, shard=None, sa
     text.load(name)
     sandbox.check()
     everybody = students(root, name)
+    if not everybody:
+        raise settings.ConfigError(f"nothing was handed in for {name}")
     if unknown := set(only or ()) - set(everybody):
         raise settings.ConfigError(f"nothing was handed in by {', '.join(sorted(unknown))}")
     chosen = [student for student in everybody if not only or student in only]
     if shard:
+        if not 1 <= shard[0] <= shard[1]:
+            raise settings.ConfigError(f"shard {shard[0]}/{shard[1]}, wanted K/N with K from 1 to N")
         chosen = chosen[shard[0] - 1 :: shard[1]]
     waiting = [student for student in chosen if again or not _is_done(root, name, student)]
     if len(waiting) < len(chosen):
@@ -122,7 +130,8 @@ def _graded(root, name, waiting, workers):
         return
     # Fresh processes: a fork would share this one's open gradebook.
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
+    start = {"mp_context": context, "initializer": _end_with, "initargs": (os.getpid(),)}
+    with concurrent.futures.ProcessPoolExecutor(workers, **start) as pool:
         running = [pool.submit(grade_student, root, name, student) for student in waiting]
         try:
             for future in concurrent.futures.as_completed(running):
@@ -133,13 +142,24 @@ def _graded(root, name, waiting, workers):
             raise
 
 
+def _end_with(parent):
+    """In a worker: end when the process that started it is gone, however it went."""
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _line(record):
     points = (
         f"{record['points']:g}/{record['of']:g}" if record["status"] == "graded" else record["status"].upper()
     )
     words = f": {record['reason']}" if record["reason"] else ""
     marked = f", {len(record['flags'])} flags" if record["flags"] else ""
-    return f"{record['student']}: {points}{words}{marked} ({record['seconds']:.1f} s)"
+    return f"{intake.said(record['student'])}: {points}{words}{marked} ({record['seconds']:.1f} s)"
 
 
 def grade_student(root, name, student):
@@ -154,7 +174,32 @@ def grade_student(root, name, student):
     """
     root, began = Path(root).resolve(), time.monotonic()
     config = settings.load(root)
+    try:
+        return _grade_student(root, name, student, config, began)
+    except (sandbox.SandboxError, settings.ConfigError):
+        raise
+    except Exception as error:
+        # Whatever one submission does, the others are graded, and no old record of it stays.
+        _done_path(root, name, student).unlink(missing_ok=True)
+        if student.isprintable():
+            hooks.forget_marks(config.CourseDirectory.db_url, name, student)
+        record = {"student": student, "status": "failed", "reason": str(error), "flags": [], "notes": []}
+        record |= {"points": 0.0, "of": 0.0, "seconds": time.monotonic() - began}
+        # Kept for the list of grades; without the file's digest it counts as not done.
+        if student.isprintable():
+            _write_down(root, name, record | {"of_file": ""})
+        return record
+
+
+def _grade_student(root, name, student, config, began):
     handed_in = root / settings.HANDED_IN / student / name / f"{name}.ipynb"
+    # nbgrader finds files by pattern: such a name would be many students, or none.
+    if set(student) & set("*?[]") or not student.isprintable():
+        raise GradingFailed(
+            f"the student's name {intake.said(student)!r} cannot be the name of a folder here"
+        )
+    if any(path.is_symlink() for path in (*handed_in.parents[:2], *map(handed_in.with_name, BESIDE))):
+        raise GradingFailed("the folder, or a file in it, is a link to another one")
     _done_path(root, name, student).unlink(missing_ok=True)
     db_url = config.CourseDirectory.db_url
     before = hooks.forget_marks(db_url, name, student)
@@ -174,13 +219,7 @@ def grade_student(root, name, student):
         if (file := handed_in.with_name(beside)).is_file():
             shutil.copy(file, checked)
     config.CourseDirectory.submitted_directory = settings.CHECKED
-    try:
-        _nbgrader(Autograde, config, assignment_id=name, student_id=student, force=True)
-    except GradingFailed as error:
-        hooks.forget_marks(db_url, name, student)
-        record |= {"status": "failed", "reason": str(error), "points": 0.0, "of": 0.0}
-        record["seconds"] = time.monotonic() - began
-        return record
+    _nbgrader(Autograde, config, assignment_id=name, student_id=student, force=True)
     graded = nbformat.read(root / "autograded" / student / name / f"{name}.ipynb", as_version=4)
     about = graded.metadata["course"]
     record["points"] = float(sum(mark["points"] for mark in about["marks"].values()))
@@ -189,13 +228,17 @@ def grade_student(root, name, student):
     if before is not None and record["points"] < before:
         record["flags"].append(f"was {before:g} points before this run, now {record['points']:g}")
     record["seconds"] = time.monotonic() - began
-    path = _done_path(root, name, student)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written last and in one piece: a run that is killed leaves no half record.
-    spare = path.with_suffix(".part")
-    spare.write_text(json.dumps(record | {"of_file": _digest(handed_in, name)}, indent=1), encoding="utf-8")
-    spare.replace(path)
+    _write_down(root, name, record | {"of_file": _digest(handed_in, name)})
     return record
+
+
+def _write_down(root, name, record):
+    path = _done_path(root, name, record["student"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Last and in one piece: a run that is killed leaves no half record.
+    spare = path.with_suffix(".part")
+    spare.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    spare.replace(path)
 
 
 class GradingFailed(CourseError):
@@ -215,6 +258,8 @@ def _nbgrader(converter, config, *, force=True, **which):
         result = capture_log(app)
     if not result["success"]:
         log = result.get("log", "") + result.get("error", "")
+        if "KeyboardInterrupt" in result.get("error", ""):
+            raise KeyboardInterrupt
         if "SandboxError" in log:
             sandbox.check()
         lines = [line.strip() for line in log.splitlines() if line.strip()]
@@ -224,7 +269,9 @@ def _nbgrader(converter, config, *, force=True, **which):
 
 def _strays(handed_in):
     found = sorted(
-        path.name for path in handed_in.parent.glob("*") if path.name not in (handed_in.name, *BESIDE)
+        intake.said(path.name)
+        for path in handed_in.parent.glob("*")
+        if path.name not in (handed_in.name, *BESIDE)
     )
     return (
         [f"other files were ignored: {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}"]
@@ -264,6 +311,22 @@ def feedback(root, name, only=None):
     paths = []
     for student in only or students(root, name):
         if (root / "autograded" / student / name).is_dir():
+            penalise(config, name, student)
             _nbgrader(GenerateFeedback, config, assignment_id=name, student_id=student)
             paths.append(root / "feedback" / student / name / f"{name}.html")
     return paths
+
+
+def penalise(config, name, student):
+    """Compute the late penalty again: when the grader ran, the marks given by hand were not there yet."""
+    with Gradebook(config.CourseDirectory.db_url) as book:
+        try:
+            notebook = book.find_submission_notebook(name, name, student)
+        except MissingEntry:
+            return
+        late = notebook.assignment.total_seconds_late
+        plugin = config.AssignLatePenalties.plugin_class(config=config)
+        notebook.late_submission_penalty = (
+            plugin.late_submission_penalty(student, notebook.score, late) if late > 0 else None
+        )
+        book.db.commit()

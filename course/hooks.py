@@ -108,7 +108,7 @@ def forget_marks(db_url, assignment, student):
 
 
 def run(assignment, notebook):
-    """Run all code cells in the sandbox, put their outputs into `notebook`, and return notes for the student."""
+    """Run all code cells in the sandbox; outputs go into `notebook`, notes for the student come back."""
     limits = verdict.limits_of(assignment)
     code = [position for position, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     for position in code:

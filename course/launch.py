@@ -1,4 +1,4 @@
-"""First thing inside the sandbox: limits, another user, then the worker. Student code never runs before that."""
+"""First thing inside the sandbox: limits, another user, then the worker. No student code runs before."""
 
 import glob
 import json

@@ -89,7 +89,7 @@ class _Entry(NamedTuple):
     fault: str
 
 
-# --- collecting ---------------------------------------------------------------------------------------------
+# --- collecting -----------------------------------------------------------------------------------------
 
 
 def collect(zip_path, class_folder, assignment_name, *, names="auto", anonymous=False, dates=None, zone=UTC):
@@ -386,7 +386,7 @@ def _free(folder, name):
     return next(folder / one for one in tries if not (folder / one).exists())
 
 
-# --- who is who ---------------------------------------------------------------------------------------------
+# --- who is who -----------------------------------------------------------------------------------------
 
 
 def _ids(class_folder, given, layout):

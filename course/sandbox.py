@@ -1,8 +1,8 @@
-"""Student code runs here and nowhere else: bubblewrap, with nothing of the course mounted, no network, and limits.
+"""Student code runs here and nowhere else: bubblewrap, nothing of the course mounted, no network, limits.
 
-Inside there are a Python, its packages (attnlib cut down to what draws and checks), an empty home folder of a few MB
-that vanishes, and one socket to the grader. If bubblewrap is missing or does not isolate, nothing runs:
-:class:`SandboxError` says what to install.
+Inside there are a Python, its packages (attnlib cut down to what draws and checks), an empty home folder of a
+few MB that vanishes, and one socket to the grader. If bubblewrap is missing or does not isolate, nothing
+runs: :class:`SandboxError` says what to install.
 """
 
 import functools
@@ -32,8 +32,9 @@ HIDDEN = ("attnlib", "torch", "triton", "jax", "tensorflow", "nbgrader", "course
 START_SECONDS = 60.0
 WRITABLE = ("/dev/shm", "/tmp", "/home/student")
 INSTALL = (
-    "The sandbox needs Linux and bubblewrap 0.8 or newer. On Debian and Ubuntu: apt-get install bubblewrap; on Fedora: dnf install "
-    "bubblewrap. Where unprivileged user namespaces are switched off, grade as root or allow them (see the instructor's guide)."
+    "The sandbox needs Linux and bubblewrap 0.8 or newer. On Debian and Ubuntu: apt-get install bubblewrap; "
+    "on Fedora: dnf install bubblewrap. Where unprivileged user namespaces are switched off, grade as root "
+    "or allow them (see the instructor's guide)."
 )
 
 
@@ -76,7 +77,9 @@ class Sandbox:
     def __enter__(self):
         check()
         if missing := [name for name in self.packages if importlib.util.find_spec(name) is None]:
-            raise SandboxError(f"this assignment needs {' and '.join(missing)}, which is not installed beside the grader")
+            raise SandboxError(
+                f"this assignment needs {' and '.join(missing)}, which is not installed beside the grader"
+            )
         ours, theirs = socket.socketpair()
         with syscalls.program() as refused:
             self._process = subprocess.Popen(

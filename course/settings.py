@@ -22,7 +22,7 @@ from traitlets.config.loader import PyFileConfigLoader
 
 from . import CourseError, text
 from .feedback import FeedbackExporter
-from .hooks import Restore, Run, SaveVerdict
+from .hooks import AsText, Restore, Run, SaveVerdict
 
 GRADEBOOK = "marks.db"
 HANDED_IN = "handed_in"
@@ -58,6 +58,8 @@ def configure(c, root):
     c.Autograde.sanitize_preprocessors = [ClearOutput, Restore, CheckCellMetadata]
     c.Autograde.autograde_preprocessors = [Run, SaveVerdict, AssignLatePenalties, CheckCellMetadata]
     c.AssignLatePenalties.plugin_class = LatePerDay
+    # nbgrader's page for marking shows what students wrote, beside the instructor's own files.
+    c.HTMLExporter.preprocessors = [AsText]
     c.GenerateFeedback.exporter_class = FeedbackExporter
     c.GenerateFeedback.preprocessors = [GetGrades]
 

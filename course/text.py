@@ -161,7 +161,7 @@ def _check(name, cells):
         )
 
 
-# --- numbers computed when a notebook is made ------------------------------------------------------------------
+# --- numbers computed when a notebook is made -----------------------------------------------------------
 
 
 def fill(source, where, space):
@@ -201,7 +201,7 @@ def rounded(x, digits=4):
     )
 
 
-# --- notebooks -------------------------------------------------------------------------------------------------
+# --- notebooks ------------------------------------------------------------------------------------------
 
 
 def student_notebook(assignment):

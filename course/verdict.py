@@ -1,6 +1,6 @@
-"""The points, decided outside the student's process: call the student's functions in the sandbox, compare here.
+"""The points, decided outside the student's process: call the functions in the sandbox, compare here.
 
-The hidden cases stand in the assignment's text and are collected by running it here, with the oracle (attnlib) at
+The hidden cases stand in the assignment's text and are collected by running it here, the oracle (attnlib) at
 hand. Into the sandbox go only the inputs of a call; back come values; what is right never goes there.
 """
 
@@ -78,7 +78,7 @@ class Verdict(NamedTuple):
         return {name for name, mark in self.marks.items() if mark.points < mark.of}
 
 
-# --- collecting the hidden cases ---------------------------------------------------------------------------------
+# --- collecting the hidden cases ------------------------------------------------------------------------
 
 
 def cases(assignment, secret):
@@ -87,7 +87,7 @@ def cases(assignment, secret):
 
 
 def told_only_by_the_verdict(assignment):
-    """Properties that are one number or letter: their visible check cannot hold the answer, so it may well pass."""
+    """Properties that are one number or letter: their visible check cannot hold the answer, and may pass."""
     return {name for name, asked in cases(assignment, "").items() if all(case.reads for case in asked)}
 
 
@@ -176,7 +176,7 @@ def _choice(cell):
     return Case(cell.id, judged, reads=True)
 
 
-# --- comparing ---------------------------------------------------------------------------------------------------
+# --- comparing ------------------------------------------------------------------------------------------
 
 
 def _agrees(right, rounded, tol):
@@ -247,7 +247,7 @@ def _error(reply):
 
 
 def difference(got, right, rounded, tol=None):
-    """None if `got` is `right` within twice the float32 error of the plain formula; else what kind of thing differs.
+    """None if `got` is `right` within twice the float32 error of the plain formula; else what differs.
 
     NaN differs from every number; infinities must stand in the same places; shapes must agree exactly.
     """
@@ -334,7 +334,7 @@ def _plain(value):
     return np.asarray(value.detach() if hasattr(value, "detach") else value)
 
 
-# --- asking the student's code -----------------------------------------------------------------------------------
+# --- asking the student's code --------------------------------------------------------------------------
 
 
 def grade(assignment, cells, secret, limits=None):
@@ -398,7 +398,7 @@ class _Session:
         self.began, self.starts, self.box = time.monotonic(), 0, None
 
     def ask(self, case):
-        """``(None, "")`` if the answer is right, else the reason for the student and the detail for the instructor."""
+        """``(None, "")`` if the answer is right, else the reason for the student, and a detail for us."""
         if case.name in self.dead:
             return self.dead[case.name], ""
         if self.box is None and not self._start():

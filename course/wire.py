@@ -1,7 +1,7 @@
 """Values over a pipe, without pickle: JSON for the structure, raw bytes for the arrays.
 
-A frame is a length (8 bytes, big-endian) and that many bytes: a JSON text with its own length (4 bytes), then the
-arrays one after the other. Nothing in a frame can name code, so a frame from a student's process is only data.
+A frame is a length (8 bytes, big-endian) and that many bytes: a JSON text with its own length (4 bytes), then
+the arrays one after the other. Nothing in a frame can name code: from a student's process it is only data.
 This file is used on both sides, so it imports NumPy and nothing of the course.
 """
 

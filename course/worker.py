@@ -1,6 +1,6 @@
-"""What runs inside the sandbox: either a notebook, cell by cell for its outputs, or a student's functions on request.
+"""What runs inside the sandbox: a notebook, cell by cell for its outputs, or functions on request.
 
-Nothing that this process says is trusted: it sends outputs to look at and values to compare, and the grader decides.
+Nothing that this process says is trusted: it sends outputs to look at, values to compare; the grader decides.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def main(descriptor):
         serve_functions(stream, request)
 
 
-# --- a notebook, for its outputs -----------------------------------------------------------------------------
+# --- a notebook, for its outputs ------------------------------------------------------------------------
 
 
 def run_notebook(stream, request):
@@ -49,7 +49,7 @@ def run_notebook(stream, request):
 
 
 class Page:
-    """IPython without a kernel: what cells print, show and raise is gathered in the order in which it comes."""
+    """IPython without a kernel: what cells print, show and raise is gathered in the order it comes in."""
 
     def __init__(self):
         from IPython.core.displaypub import DisplayPublisher
@@ -156,7 +156,7 @@ def _small(outputs):
     return json.dumps(kept)
 
 
-# --- functions on request ------------------------------------------------------------------------------------
+# --- functions on request -------------------------------------------------------------------------------
 
 
 def serve_functions(stream, request):

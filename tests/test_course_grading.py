@@ -24,6 +24,7 @@ from course_stage import (
 )
 
 from course import demo, export, feedback, grading, hooks, matrix, sandbox, settings, text
+from course.__main__ import main
 
 ROOT = settings.REPOSITORY
 
@@ -63,7 +64,7 @@ def test_the_demonstration_marks_each_student_as_he_deserves(cycle):
     by_hand = sum(text.load(FIRST).written.values())
     assert float(rows["ada"]["total"]) == full() + by_hand == float(rows["ada"]["of"])
     assert float(rows["cem"]["total"]) == 0
-    # Ben is 20 hours late: one day's share, of what the grader gave him.
+    # Ben is 20 hours late: one day's share of everything, what was marked by hand later included.
     found = matrix.verdict.grade(
         text.load(FIRST),
         matrix.verdict.student_cells(demo.planting.submission(text.load(FIRST), _ben())),
@@ -71,8 +72,8 @@ def test_the_demonstration_marks_each_student_as_he_deserves(cycle):
     )
     assert 0 < found.points < full()
     assert float(rows["ben"]["points"]) == found.points + by_hand
-    assert float(rows["ben"]["late_penalty"]) == pytest.approx(0.1 * found.points)
-    assert float(rows["ben"]["total"]) == pytest.approx(0.9 * found.points + by_hand)
+    assert float(rows["ben"]["late_penalty"]) == pytest.approx(0.1 * (found.points + by_hand))
+    assert float(rows["ben"]["total"]) == pytest.approx(0.9 * (found.points + by_hand))
     assert {row["status"] for row in rows.values()} == {"graded"}
     assert rows["ada"]["to_mark_by_hand"] == "0"
     assert any("grades.csv" in line for line in lines)
@@ -275,6 +276,35 @@ def test_a_bubblewrap_that_does_not_isolate_is_not_used(tmp_path, monkeypatch):
         sandbox.check.cache_clear()
 
 
+def test_a_class_folder_may_be_moved(tmp_path):
+    root = small_class(tmp_path / "class", {"ada": untouched()})
+    moved = root.rename(tmp_path / "elsewhere")
+    assert grading.grade_student(moved, FIRST, "ada")["status"] == "graded"
+    assert auto_sum(moved, "ada") == 0
+
+
+def test_nothing_is_begun_with_an_unknown_assignment(tmp_path):
+    with pytest.raises(text.TextError, match="no assignment 'one_head'"):
+        grading.new_class(tmp_path / "class", ["one_head"])
+    assert not (tmp_path / "class").exists()
+
+
+@pytest.mark.parametrize("shard", [(0, 2), (3, 2)])
+def test_a_shard_that_is_none_is_refused(shard, tmp_path):
+    root = small_class(tmp_path / "class", {"ada": untouched()})
+    with pytest.raises(settings.ConfigError, match="from 1 to N"):
+        grading.grade_class(root, FIRST, shard=shard)
+
+
+def test_a_date_that_is_none_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="Feb 1"):
+        main(["due", str(small_class(tmp_path / "class", {})), FIRST, "Feb 1"])
+    with pytest.raises(SystemExit, match="no assignment"):
+        main(["due", str(tmp_path / "class"), "one_head", "2027-02-01T22:00"])
+    main(["due", str(tmp_path / "class"), FIRST, "2027-02-01T22:00"])
+    assert "2027-02-01 at 22:00 UTC" in capsys.readouterr().out
+
+
 def test_a_class_folder_is_not_begun_where_something_lies(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(settings.ConfigError, match="not empty"):
@@ -302,7 +332,7 @@ def test_an_old_mark_never_survives_a_failed_regrade(tmp_path, monkeypatch):
     assert {auto for auto, _, _ in marks(root, "ada").values()} == {None}
     assert all(needed for _, _, needed in marks(root, "ada").values())
     (row,) = export.rows(root, FIRST)
-    assert row["status"] == "not graded" and row["points"] == 0
+    assert row["status"] == "failed" and row["points"] == 0 and "the disk is full" in row["reason"]
 
 
 def test_marks_by_hand_survive_a_regrade_and_are_shown_again(tmp_path):

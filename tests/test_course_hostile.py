@@ -277,7 +277,6 @@ def test_any_name_is_a_name(room, student):
     assert auto_sum(room.root, student, NAME) == 10
 
 
-@pytest.mark.xfail(reason="until grading.py looks at names", strict=False, run=False)
 @pytest.mark.parametrize("student", ["*", "x[1]", os.fsdecode(b"\xff\xfe")])
 def test_a_name_that_is_a_pattern_or_no_text_gets_a_reason(room, student):
     folder = room.root / settings.HANDED_IN / student
@@ -292,7 +291,6 @@ def test_a_name_that_is_a_pattern_or_no_text_gets_a_reason(room, student):
         grading.shutil.rmtree(folder)
 
 
-@pytest.mark.xfail(reason="until grading.py looks at the names of stray files", strict=False)
 def test_stray_files_are_ignored_with_a_note(room):
     hand_in(room.root, "stray", solved(NAME), NAME)
     folder = room.file("stray").parent
@@ -304,7 +302,6 @@ def test_stray_files_are_ignored_with_a_note(room):
     assert any("other files were ignored" in note and "desktop.ini" in note for note in record["notes"])
 
 
-@pytest.mark.xfail(reason="until grading.py looks for links", strict=False)
 def test_a_folder_that_is_a_link_is_not_followed(room):
     link = room.root / settings.HANDED_IN / "linked"
     link.symlink_to(room.root / settings.HANDED_IN / "ada")
@@ -315,7 +312,6 @@ def test_a_folder_that_is_a_link_is_not_followed(room):
         link.unlink()
 
 
-@pytest.mark.xfail(reason="until settings.py names AsText", strict=False)
 def test_the_page_for_marking_runs_nothing_that_a_student_wrote(room):
     notebook = solved(NAME)
     attacks.scripted(notebook)

@@ -852,6 +852,12 @@ def test_table():
     assert show.table({"a": [1], "b": [2]}, columns=["b"]).text == "b\n2"
 
 
+def test_a_sentence_in_a_table_may_take_several_lines():
+    long = "The scores are not divided by the root of the width."
+    html = show.table({"word": ["tea", long], "n": [1, 2]}).html
+    assert html.count("attn-sentence") == 1 and '<td class="attn-words attn-sentence"><bdi>The' in html
+
+
 def test_table_columns_keep_their_own_decimals():
     made = show.table({"score": [2, 0, 6], "weight": [0.114, 0.042, 0.844]})
     assert made.text.splitlines()[1:] == ["    2  0.1140", "    0  0.0420", "    6  0.8440"]

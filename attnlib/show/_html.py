@@ -15,6 +15,8 @@ from attnlib.palette import ROLES, css
 from ._arrays import label, to_numpy
 from ._numbers import LONG, formatter, summary, vector
 
+SENTENCE = 36
+
 
 class _Shown:
     """Something with an HTML form and a text form of the same content."""
@@ -190,9 +192,10 @@ def _table_html(heads, cells, rows, caption, corner, roles, landmark=True):
         row = [] if rows is None else [f'<th scope="row">{_bdi(rows[n])}</th>']
         for head, (words, is_number) in zip(heads, entries, strict=True):
             inside = _escape(words) if is_number else _bdi(words)
-            row.append(
-                f'<td class="{"attn-number" if is_number else "attn-words"}{role(head)}">{inside}</td>'
-            )
+            kind = "attn-number" if is_number else "attn-words"
+            # A sentence takes several lines; what is shorter stays in one.
+            kind += " attn-sentence" if len(words) > SENTENCE else ""
+            row.append(f'<td class="{kind}{role(head)}">{inside}</td>')
         body.append(f"<tr>{''.join(row)}</tr>")
     named = f"<caption>{_escape(caption)}</caption>" if caption else ""
     # a region is a landmark: only what stands on its own and has a name is one
