@@ -1,7 +1,6 @@
 """The hostile class: what each submission tries is in course_attacks.py; here it is handed in and graded."""
 
 import concurrent.futures
-import functools
 import html.parser
 import json
 import os
@@ -16,7 +15,7 @@ import nbformat
 import numpy as np
 import pytest
 from course_attacks import ALL, ATTACKS, MARK, NAME, ODDITIES
-from course_stage import auto_sum, hand_in, marks, needs_sandbox, small_class, solved, use_texts
+from course_stage import auto_sum, hand_in, marks, needs_sandbox, small_class, solved, use_texts_and
 from nbconvert.exporters import HTMLExporter
 from nbgrader.server_extensions.formgrader import handlers
 
@@ -229,9 +228,10 @@ def test_what_runs_is_found():
 
 def test_the_worst_of_a_class_stop_nobodys_grading(room, tmp_path, monkeypatch):
     # Worker processes are fresh ones: they are told where the texts are.
-    pool = functools.partial(
-        concurrent.futures.ProcessPoolExecutor, initializer=use_texts, initargs=(text.FOLDER,)
-    )
+    def pool(workers, *, initializer, initargs, executor=concurrent.futures.ProcessPoolExecutor, **options):
+        arguments = (text.FOLDER, initializer, *initargs)
+        return executor(workers, initializer=use_texts_and, initargs=arguments, **options)
+
     monkeypatch.setattr(grading.concurrent.futures, "ProcessPoolExecutor", pool)
     mean = ("exits", "forged_in_calls", "many_memories", "scripts", "pipe")
     chosen = {attack.name: attack for attack in ATTACKS if attack.name in mean}
