@@ -78,6 +78,6 @@ def auto_sum(root, student, name=FIRST):
 
 
 def use_texts_and(folder, then, *arguments):
-    """Take assignments from another folder, then begin as a worker process does, which sees no test's changes."""
+    """Take assignments from another folder; a worker process does not see what a test changes."""
     text.FOLDER = folder
     then(*arguments)
