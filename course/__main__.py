@@ -168,7 +168,9 @@ def demonstrate(options):
 def sandboxed(options):
     """Say whether the sandbox works here."""
     check()
-    print("the sandbox works: student code sees nothing of this machine but Python, and no network")
+    print(
+        "the sandbox works: student code sees Python and /usr, nothing else of this machine, and no network"
+    )
 
 
 def main(arguments=None):

@@ -41,7 +41,8 @@ def show(root=FOLDER, name=None, say=print):
     path = export.write(root, name, root / "grades.csv")
     say("")
     for row in export.rows(root, name):
-        say(f"   {row['student']}: {row['total']:g} of {row['of']:g}")
+        total = "no mark" if row["total"] == "" else f"{row['total']:g}"
+        say(f"   {row['student']}: {total} of {row['of']:g}")
     say("")
     say(f"Everything is in {_short(root)}:")
     say("   release/      what students get          handed_in/   what they gave back")
@@ -55,7 +56,8 @@ def show(root=FOLDER, name=None, say=print):
 def _three(mistakes):
     """Three mistakes in three different answers."""
     chosen = {}
-    for one in mistakes:
+    # Spread over the list, so that not all of them are in the first part.
+    for one in mistakes[len(mistakes) // 4 :: max(len(mistakes) // 4, 1)]:
         if not set(one.answers) & set(chosen):
             chosen |= one.answers
         if len(chosen) >= 3:

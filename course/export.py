@@ -52,6 +52,9 @@ def _row(book, assignment, root, student, names):
     row["points"], row["late_penalty"] = points, penalty
     row["total"], row["of"] = max(points - penalty, 0.0), float(sum(worth.values()))
     row["to_mark_by_hand"] = sum(scores[key] is None for key in assignment.written)
+    if row["status"] not in ("graded", "refused"):
+        # A platform would take a 0 for a mark.
+        row |= dict.fromkeys(("points", "late_penalty", "total"), "")
     row["flags"], row["reason"] = " | ".join(record["flags"]), record["reason"]
     return row
 

@@ -297,9 +297,10 @@ def _is_done(root, name, student):
 
 
 def _digest(handed_in, name):
-    """Of the file, its date and the assignment's text: if one of them changes, the mark is out of date."""
+    """Of all that a mark hangs on; if the file, its date, the text or the secret changes, it is old."""
     digest = hashlib.sha256((text.FOLDER / f"{name}.myst.md").read_bytes())
-    for path in (handed_in, handed_in.with_name("timestamp.txt")):
+    secret = handed_in.parents[3] / settings.SECRET
+    for path in (handed_in, handed_in.with_name("timestamp.txt"), secret):
         digest.update(path.read_bytes() if path.is_file() else b"missing")
     return digest.hexdigest()
 

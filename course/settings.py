@@ -6,6 +6,7 @@ if that file is broken, nbgrader goes on without it (it only logs the error), an
 """
 
 import math
+import sys
 from pathlib import Path
 
 from nbgrader.plugins import LateSubmissionPlugin
@@ -97,6 +98,10 @@ def load(root):
             raise ConfigError(
                 f"{CONFIG} runs submissions outside the sandbox ({strangers[0].__name__}); nothing was graded"
             )
+    if root.is_relative_to("/usr") or root.is_relative_to(sys.base_prefix):
+        raise ConfigError(
+            f"{root} can be seen from inside the sandbox; move the class folder to another place"
+        )
     if not (root / SECRET).is_file() or len((root / SECRET).read_text().strip()) < 16:
         raise ConfigError(
             f"{SECRET} is missing or too short; nothing was graded. Restore it, or start a new class folder"

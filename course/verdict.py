@@ -469,7 +469,7 @@ class _Session:
         request = {"do": "call", "name": case.name, "args": list(case.args), "kwargs": case.kwargs}
         self.box.send(request | {"pieces": list(case.stand_ins)})
         end = time.monotonic() + self.limits.call_seconds
-        for _ in range(ASKS_PER_CALL):
+        for _ in range(ASKS_PER_CALL + 1):
             reply = self.box.receive(max(end - time.monotonic(), 0.01))
             if not (isinstance(reply, dict) and "ask" in reply):
                 return _reply(reply)
