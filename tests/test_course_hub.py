@@ -139,7 +139,8 @@ class Person:
                 if message["msg_type"] == "stream":
                     printed += message["content"]["text"]
                 assert message["msg_type"] != "error", message["content"]["traceback"]
-                if message["msg_type"] == "execute_reply":
+                # Not the reply: it comes on a channel of its own and may overtake what was printed.
+                if message["content"].get("execution_state") == "idle":
                     break
         return printed
 
