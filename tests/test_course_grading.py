@@ -1,6 +1,7 @@
 """Grading a class: the whole cycle, what stops it, regrading, resuming, and that nothing secret leaves."""
 
 import csv
+import datetime
 import html
 import json
 import os
@@ -12,6 +13,7 @@ import time
 import nbformat
 import pytest
 from course_stage import (
+    DUE,
     FIRST,
     auto_sum,
     full,
@@ -338,6 +340,16 @@ def test_an_old_mark_never_survives_a_failed_regrade(tmp_path, monkeypatch):
     assert row["status"] == "failed" and row["points"] == "" and "the disk is full" in row["reason"]
 
 
+def test_marks_are_taken_back_when_the_last_step_fails(tmp_path, monkeypatch):
+    root = small_class(tmp_path / "class", {"ada": solved()})
+    # By then nbgrader has written the new points.
+    monkeypatch.setattr(
+        grading.nbformat, "read", lambda *_, **__: (_ for _ in ()).throw(OSError("unreadable"))
+    )
+    assert grading.grade_student(root, FIRST, "ada")["status"] == "failed"
+    assert {auto for auto, _, _ in marks(root, "ada").values()} == {None}
+
+
 def test_marks_by_hand_survive_a_regrade_and_are_shown_again(tmp_path):
     root = small_class(tmp_path / "class", {"ada": solved()})
     grading.grade_student(root, FIRST, "ada")
@@ -346,6 +358,29 @@ def test_marks_by_hand_survive_a_regrade_and_are_shown_again(tmp_path):
     grading.grade_class(root, FIRST, again=True, jobs=1, say=lambda _: None)
     _, manual, review = marks(root, "ada")[question]
     assert manual == points and review
+
+
+def test_a_mark_by_hand_on_what_the_grader_marks_is_kept_and_shown_again(tmp_path):
+    root = small_class(tmp_path / "class", {"ada": untouched()})
+    grading.grade_student(root, FIRST, "ada")
+    name = next(iter(text.load(FIRST).properties))
+    demo.mark_by_hand(root, FIRST, "ada", name, 1)
+    assert marks(root, "ada")[name] == (0.0, 1.0, False)
+    grading.grade_student(root, FIRST, "ada")
+    assert marks(root, "ada")[name] == (0.0, 1.0, True)
+
+
+def test_the_late_penalty_counts_what_was_marked_by_hand_later(tmp_path):
+    root = small_class(tmp_path / "class", {})
+    hand_in(root, "ada", solved(), when=DUE + datetime.timedelta(hours=20))
+    grading.grade_student(root, FIRST, "ada")
+    question, points = next(iter(text.load(FIRST).written.items()))
+    demo.mark_by_hand(root, FIRST, "ada", question, points)
+    (row,) = export.rows(root, FIRST)
+    assert row["late_penalty"] == pytest.approx(0.1 * (full() + points))
+    demo.mark_by_hand(root, FIRST, "ada", question, 0)
+    (page,) = grading.feedback(root, FIRST)
+    assert f"<strong>{0.1 * full():g}</strong> were taken off" in page.read_text(encoding="utf-8")
 
 
 def test_an_unanswered_question_needs_no_marking(tmp_path):
