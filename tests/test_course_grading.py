@@ -342,10 +342,14 @@ def test_an_old_mark_never_survives_a_failed_regrade(tmp_path, monkeypatch):
 
 def test_marks_are_taken_back_when_the_last_step_fails(tmp_path, monkeypatch):
     root = small_class(tmp_path / "class", {"ada": solved()})
-    # By then nbgrader has written the new points.
-    monkeypatch.setattr(
-        grading.nbformat, "read", lambda *_, **__: (_ for _ in ()).throw(OSError("unreadable"))
-    )
+    nbgrader = grading._nbgrader
+
+    def and_then_fails(*arguments, **options):
+        nbgrader(*arguments, **options)
+        assert auto_sum(root, "ada") == full()
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(grading, "_nbgrader", and_then_fails)
     assert grading.grade_student(root, FIRST, "ada")["status"] == "failed"
     assert {auto for auto, _, _ in marks(root, "ada").values()} == {None}
 
