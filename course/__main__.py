@@ -82,14 +82,14 @@ def new(options):
 
 def due(options):
     """Set when an assignment is due, in UTC: 2027-02-01T22:00."""
-    from . import demo
+    from . import grading
 
     text.load(options.name)
     try:
         when = datetime.datetime.fromisoformat(options.when)
     except ValueError:
         raise CourseError(f"{options.when!r} is no date; wanted one like 2027-02-01T22:00, in UTC") from None
-    demo.set_due(options.folder, options.name, when)
+    grading.set_due(options.folder, options.name, when)
     print(f"{options.name} is due on {when:%Y-%m-%d at %H:%M} UTC")
 
 

@@ -20,7 +20,7 @@ def show(root=FOLDER, name=None, say=print):
     say(f"1. A class folder, and {name} released to it")
     grading.new_class(root, [name])
     due = datetime.datetime(2030, 1, 31, 22, 0)
-    set_due(root, name, due)
+    grading.set_due(root, name, due)
     say("2. Three hand in: Ada with everything right, Ben late and with mistakes, Cem before he had begun")
     assignment = text.load(name)
     mistakes, _ = planting.planted(name)
@@ -71,13 +71,6 @@ def hand_in(root, student, name, notebook, when):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.ipynb").write_text(text.dump(notebook), encoding="utf-8")
     (folder / "timestamp.txt").write_text(f"{when:%Y-%m-%d %H:%M:%S} UTC\n", encoding="utf-8")
-
-
-def set_due(root, name, when):
-    """Set when an assignment is due (UTC)."""
-    config = settings.load(root)
-    with Gradebook(config.CourseDirectory.db_url) as book:
-        book.update_or_create_assignment(name, duedate=when)
 
 
 def mark_by_hand(root, name, student, question, points, comment=None):

@@ -64,6 +64,13 @@ def release(root, name):
     _nbgrader(GenerateAssignment, config, assignment_id=name, student_id=".")
 
 
+def set_due(root, name, when):
+    """Set when an assignment is due (UTC)."""
+    config = settings.load(root)
+    with Gradebook(config.CourseDirectory.db_url) as book:
+        book.update_or_create_assignment(name, duedate=when)
+
+
 def students(root, name):
     """Who has handed in."""
     return sorted(path.parent.name for path in (Path(root) / settings.HANDED_IN).glob(f"*/{name}"))

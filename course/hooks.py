@@ -48,7 +48,7 @@ class Run(NbGraderPreprocessor):
             for name, mark in found.marks.items()
         }
         about["notes"] = [*about.get("notes", []), *notes, *found.problems]
-        about["flags"] = flags(assignment, notebook, found)
+        about["flags"] = flags(notebook, found, verdict.told_only_by_the_verdict(assignment, secret))
         return notebook, resources
 
 
@@ -176,9 +176,9 @@ def _shown(kind, value):
     return kind == "text/plain" or kind in intake.PICTURES and bool(intake.BASE64.fullmatch(value))
 
 
-def flags(assignment, notebook, found):
-    """For the instructor: where the notebook's own check and the outside verdict disagree."""
-    listed, told = [], verdict.told_only_by_the_verdict(assignment)
+def flags(notebook, found, told):
+    """For the instructor: where a notebook's own check and the verdict disagree, those `told` by it aside."""
+    listed = []
     for cell in notebook.cells:
         name = cell.metadata.get("nbgrader", {}).get("grade_id")
         if name not in found.marks or name in told or utils.is_solution(cell):

@@ -38,14 +38,12 @@ def judge(name, row, secret):
     return verdict.grade(assignment, verdict.student_cells(row.notebook(assignment)), secret)
 
 
-def table(name, secret, say=None):
+def table(name, secret):
     """One assignment's matrix as plain data: what each submission really loses."""
     assignment = text.load(name)
     listed = []
     for row in rows(name):
         found = judge(name, row, secret)
-        if say:
-            say(row, found)
         lost = [one for one in assignment.properties if one in found.lost]
         listed.append(
             {"name": row.name, "says": row.says, "kind": row.kind, "lost": lost, "points": found.points}

@@ -289,6 +289,18 @@ def check():
         raise SandboxError(f"the sandbox does not isolate: {', '.join(leaks)}\n{INSTALL}")
 
 
+def system():
+    """bwrap's options that show the machine's programs and libraries; the hub's servers see them too."""
+    command = ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        folder = Path("/", name)
+        if folder.is_symlink():
+            command += ["--symlink", os.readlink(folder), str(folder)]
+        elif folder.is_dir():
+            command += ["--ro-bind", str(folder), str(folder)]
+    return command
+
+
 def _environment():
     # bwrap stays beside the student's process, who may be able to read what it was started with.
     return {"PATH": os.environ.get("PATH", os.defpath)}
@@ -327,14 +339,7 @@ def _command(descriptor, limits, packages, refused):
     # Folders that bwrap makes for mount points are closed to other users; these are not.
     for folder in ("/opt", "/opt/lib", "/opt/lib/attnlib", "/opt/grader", "/home"):
         command += ["--perms", "0755", "--dir", folder]
-    command += ["--ro-bind", "/usr", "/usr"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        folder = Path("/", name)
-        if folder.is_symlink():
-            command += ["--symlink", os.readlink(folder), str(folder)]
-        elif folder.is_dir():
-            command += ["--ro-bind", str(folder), str(folder)]
-    command += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    command += [*system(), "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     if home:
         command += ["--ro-bind", home, "/opt/python"]
     site = Path(sysconfig.get_path("purelib"))

@@ -21,7 +21,7 @@ from nbgrader.preprocessors import (
 from traitlets import Float
 from traitlets.config.loader import PyFileConfigLoader
 
-from . import CourseError, text
+from . import CourseError
 from .feedback import FeedbackExporter
 from .hooks import AsText, Restore, Run, SaveVerdict
 
@@ -107,8 +107,3 @@ def load(root):
             f"{SECRET} is missing or too short; nothing was graded. Restore it, or start a new class folder"
         )
     return config
-
-
-def names(root):
-    """The assignments that the class folder has."""
-    return sorted(path.name for path in (Path(root) / "source").glob("*") if path.name in text.names())

@@ -277,13 +277,13 @@ def _notebook(assignment, solved):
 def _shown(cell, count, solved):
     """The notebook cells, ``(type, source, metadata)``, that stand for one cell of the text."""
     if cell.kind == "text":
-        yield "markdown", cell.source, _locked(f"text-{count:03d}", cell.source, "markdown")
+        yield "markdown", cell.source, _locked(f"text-{count:03d}")
     elif cell.kind == "given":
-        yield "code", cell.source, _locked(f"given-{count:03d}", cell.source, "code")
+        yield "code", cell.source, _locked(f"given-{count:03d}")
     elif cell.kind == "answer":
         yield "code", (solution if solved else stub)(cell.source), _meta(f"answer-{cell.id}", solution=True)
     elif cell.kind == "check":
-        yield "code", cell.source, _locked(cell.id, cell.source, "code", cell.points)
+        yield "code", cell.source, _locked(cell.id, cell.points)
     elif cell.kind == "written":
         source = cell.source if solved else "*Your answer here.*"
         yield "markdown", source, _meta(cell.id, solution=True, points=cell.points)
@@ -292,7 +292,7 @@ def _shown(cell, count, solved):
             f"- **{letter})** {text}" for letter, (text, _) in zip(LETTERS, cell.answers, strict=False)
         )
         statement = f"{cell.source}\n\n{options}"
-        yield "markdown", statement, _locked(f"text-{count:03d}", statement, "markdown")
+        yield "markdown", statement, _locked(f"text-{count:03d}")
         letters = LETTERS[: len(cell.answers)]
         offered = ", ".join(f'"{letter}"' for letter in letters[:-1]) + f' or "{letters[-1]}"'
         value = f'"{right_letter(cell)}"' if solved else "None"
@@ -301,7 +301,7 @@ def _shown(cell, count, solved):
             f"assert {cell.id} in {tuple(letters)!r}, (\n"
             f'    f"{cell.id} is {{{cell.id}!r}}, wanted the letter of your answer between quotes"\n)'
         )
-        yield "code", check, _locked(cell.id, check, "code", cell.points)
+        yield "code", check, _locked(cell.id, cell.points)
     elif solved and cell.kind == "rubric":
         yield "markdown", f"**Rubric** ({cell.id})\n\n{cell.source}", {}
     elif solved and cell.kind in ("hidden", "setup"):
@@ -329,7 +329,7 @@ def _meta(identity, *, locked=False, solution=False, points=None):
     return {"nbgrader": grading}
 
 
-def _locked(identity, source, cell_type, points=None):
+def _locked(identity, points=None):
     metadata = _meta(identity, locked=True, points=points)
     return metadata | {"deletable": False, "editable": False}
 

@@ -81,18 +81,14 @@ class Verdict(NamedTuple):
 # --- collecting the hidden cases ------------------------------------------------------------------------
 
 
-def cases(assignment, secret):
-    """The hidden cases of every property: property → list of :class:`Case`."""
-    return {name: list(found) for name, found in _cases(assignment, secret).items()}
-
-
-def told_only_by_the_verdict(assignment):
+def told_only_by_the_verdict(assignment, secret):
     """Properties that are one number or letter: their visible check cannot hold the answer, and may pass."""
-    return {name for name, asked in cases(assignment, "").items() if all(case.reads for case in asked)}
+    return {name for name, asked in cases(assignment, secret).items() if all(case.reads for case in asked)}
 
 
 @functools.lru_cache(maxsize=8)
-def _cases(assignment, secret):
+def cases(assignment, secret):
+    """The hidden cases of every property: property → list of :class:`Case`."""
     found = {name: [] for name in assignment.properties}
     shared = dict(text.namespace())
     for cell in assignment.cells:

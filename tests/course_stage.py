@@ -35,7 +35,7 @@ def needs_packages(name):
 def small_class(root, submissions, name=FIRST, when=DUE):
     """A class folder where each of `submissions` (student → notebook, or bytes of a file) is handed in."""
     grading.new_class(root, [name])
-    demo.set_due(root, name, DUE)
+    grading.set_due(root, name, DUE)
     for student, notebook in submissions.items():
         hand_in(root, student, notebook, name, when)
     return root

@@ -8,6 +8,7 @@ run is killed once on the way and resumed, as it would be on a machine that goes
 """
 
 import argparse
+import datetime
 import json
 import os
 import subprocess
@@ -47,9 +48,7 @@ def main():
         root = Path(folder) / "class"
         grading.new_class(root, [name])
         for number in range(options.students):
-            demo.hand_in(
-                root, f"s{number:03d}", name, synthetic(name, number), demo.datetime.datetime(2030, 1, 1)
-            )
+            demo.hand_in(root, f"s{number:03d}", name, synthetic(name, number), datetime.datetime(2030, 1, 1))
         began = time.perf_counter()
         kill_at = options.students // 3
         first = _run(root, name, options.jobs, kill_at)

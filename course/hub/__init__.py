@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import attnlib
 
+from .. import sandbox
+
 HERE = Path(__file__).resolve().parent
 COURSE = "attention"  # as course.settings has it
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,30}")
@@ -140,13 +142,7 @@ class Class(NamedTuple):
             command += ["--unshare-user", "--disable-userns"]
         # Run by root, bwrap would otherwise leave root's powers in place.
         command += ["--cap-drop", "ALL"]
-        command += ["--ro-bind", "/usr", "/usr"]
-        for part in ("bin", "sbin", "lib", "lib32", "lib64"):
-            path = Path("/", part)
-            if path.is_symlink():
-                command += ["--symlink", os.readlink(path), str(path)]
-            elif path.is_dir():
-                command += ["--ro-bind", str(path), str(path)]
+        command += sandbox.system()
         for part in ETC:
             command += ["--ro-bind-try", f"/etc/{part}", f"/etc/{part}"]
         command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/dev/shm"]
