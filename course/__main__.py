@@ -220,10 +220,6 @@ def main(arguments=None):
         if function is grades:
             one.add_argument("--to", type=Path)
     options = parser.parse_args(arguments)
-    # nbgrader calls alembic by name: the one beside this interpreter, on the path or not.
-    os.environ["PATH"] = os.pathsep.join(
-        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    )
     try:
         options.run(options)
     except CourseError as error:

@@ -6,6 +6,7 @@ if that file is broken, nbgrader goes on without it (it only logs the error), an
 """
 
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class LatePerDay(LateSubmissionPlugin):
 
 def configure(c, root):
     """Put the course's settings into nbgrader's configuration object."""
+    _put_programs_on_the_path()
     root = Path(root).resolve()
     c.CourseDirectory.root = str(root)
     c.CourseDirectory.course_id = "attention"
@@ -63,6 +65,15 @@ def configure(c, root):
     c.HTMLExporter.preprocessors = [AsText]
     c.GenerateFeedback.exporter_class = FeedbackExporter
     c.GenerateFeedback.preprocessors = [GetGrades]
+
+
+def _put_programs_on_the_path():
+    # nbgrader calls alembic by its name alone: the one beside this interpreter, whether or not the
+    # environment is activated.
+    here = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    if path.split(os.pathsep)[0] != here:
+        os.environ["PATH"] = os.pathsep.join([here, path])
 
 
 def load(root):

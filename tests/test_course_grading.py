@@ -281,6 +281,14 @@ def test_a_bubblewrap_that_does_not_isolate_is_not_used(tmp_path, monkeypatch):
         sandbox.check.cache_clear()
 
 
+def test_the_environment_need_not_be_activated(tmp_path, monkeypatch):
+    # nbgrader calls alembic by name; CI and many instructors call .venv/bin/python and activate nothing.
+    here = os.path.dirname(sys.executable)
+    others = [part for part in os.environ["PATH"].split(os.pathsep) if part != here]
+    monkeypatch.setenv("PATH", os.pathsep.join(others))
+    assert small_class(tmp_path / "class", {}).is_dir()
+
+
 def test_a_class_folder_may_be_moved(tmp_path):
     root = small_class(tmp_path / "class", {"ada": untouched()})
     moved = root.rename(tmp_path / "elsewhere")

@@ -67,47 +67,47 @@ class Seen:
 def room(tmp_path_factory):
     """A class, its secret known, and things of the house with a mark that no submission may bring out."""
     needs_sandbox()
-    patch = pytest.MonkeyPatch()
-    texts = tmp_path_factory.mktemp("texts")
-    (texts / f"{NAME}.myst.md").write_text(attacks.MINI, encoding="utf-8")
-    patch.setattr(text, "FOLDER", texts)
-    patch.setattr(verdict, "limits_of", lambda assignment: USUAL)
-    patch.setenv("HOSTILE_SECRET", MARK)
-    root = small_class(tmp_path_factory.mktemp("class") / "class", {}, NAME)
-    (root / settings.SECRET).write_text(f"{MARK}-and-more\n")
-    house = tmp_path_factory.mktemp("house")
-    (house / "letter.txt").write_text(MARK)
-    left_open = os.open(house / "letter.txt", os.O_RDONLY)
-    os.set_inheritable(left_open, True)
-    abstract = f"hostile-{os.getpid()}"
-    servers = [
-        _server(socket.AF_INET, ("127.0.0.1", 0)),
-        _server(socket.AF_UNIX, f"\0{abstract}"),
-        _server(socket.AF_UNIX, str(house / "socket")),
-    ]
-    found = Class(
-        root,
-        {
-            "ROOT": root,
-            "FILE": house / "letter.txt",
-            "SOCKET": house / "socket",
-            "REPOSITORY": settings.REPOSITORY,
-            "PORT": servers[0].getsockname()[1],
-            "ABSTRACT": abstract,
-            "PID": os.getpid(),
-            "SURVIVOR": SURVIVOR,
-        },
-    )
-    honest = solved(NAME)
-    question(honest).source = f"Because: {MARK}."
-    found.ada = found.grade("ada", honest)
-    assert found.ada.earned == ALL and found.ada.words.count(":") == len(ALL)
-    found.honest = marks(root, "ada", NAME), found.ada.path.read_bytes()
-    yield found
-    for server in servers:
-        server.close()
-    os.close(left_open)
-    patch.undo()
+    # Undone even if the class cannot be made: other tests use the same modules.
+    with pytest.MonkeyPatch.context() as patch:
+        texts = tmp_path_factory.mktemp("texts")
+        (texts / f"{NAME}.myst.md").write_text(attacks.MINI, encoding="utf-8")
+        patch.setattr(text, "FOLDER", texts)
+        patch.setattr(verdict, "limits_of", lambda assignment: USUAL)
+        patch.setenv("HOSTILE_SECRET", MARK)
+        root = small_class(tmp_path_factory.mktemp("class") / "class", {}, NAME)
+        (root / settings.SECRET).write_text(f"{MARK}-and-more\n")
+        house = tmp_path_factory.mktemp("house")
+        (house / "letter.txt").write_text(MARK)
+        left_open = os.open(house / "letter.txt", os.O_RDONLY)
+        os.set_inheritable(left_open, True)
+        abstract = f"hostile-{os.getpid()}"
+        servers = [
+            _server(socket.AF_INET, ("127.0.0.1", 0)),
+            _server(socket.AF_UNIX, f"\0{abstract}"),
+            _server(socket.AF_UNIX, str(house / "socket")),
+        ]
+        found = Class(
+            root,
+            {
+                "ROOT": root,
+                "FILE": house / "letter.txt",
+                "SOCKET": house / "socket",
+                "REPOSITORY": settings.REPOSITORY,
+                "PORT": servers[0].getsockname()[1],
+                "ABSTRACT": abstract,
+                "PID": os.getpid(),
+                "SURVIVOR": SURVIVOR,
+            },
+        )
+        honest = solved(NAME)
+        question(honest).source = f"Because: {MARK}."
+        found.ada = found.grade("ada", honest)
+        assert found.ada.earned == ALL and found.ada.words.count(":") == len(ALL)
+        found.honest = marks(root, "ada", NAME), found.ada.path.read_bytes()
+        yield found
+        for server in servers:
+            server.close()
+        os.close(left_open)
 
 
 def question(notebook):
