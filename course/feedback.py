@@ -4,36 +4,18 @@ What a student wrote comes into an instructor's browser here. So the page has no
 has a content policy that forbids both; text is escaped, and only pictures that were checked come along.
 """
 
-import base64
-import binascii
-import hashlib
-import html
 import math
-import re
-import struct
-from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
-from mdit_py_plugins.amsmath import amsmath_plugin
-from mdit_py_plugins.dollarmath import dollarmath_plugin
 from nbconvert.exporters import Exporter
 from nbgrader.api import Gradebook, MissingEntry
-from pygments.lexers import PythonLexer
-from pygments.token import Comment, Keyword, Name, Number, Operator, String
 from traitlets import List, default
 
-from attnlib.palette import ROLES
+from .feedback_style import HEAD, POLICY, STYLE
+from .harmless import PICTURES, Markdown, as_dict, code_box, esc, image, joined, text_box
 
-ROOT = Path(__file__).resolve().parent.parent
-TEXT_LIMIT = 20_000  # characters of one output or one cell
-PICTURE_LIMIT = 1_000_000  # bytes of one picture
-PIXEL_LIMIT = 40_000_000  # a small file can unpack to more than a browser holds
 RICH_LIMIT = 300_000  # characters of the cells that are read as Markdown or coloured; reading can be slow
 PAGE_LIMIT = 16_000_000  # characters of HTML of the whole notebook
-PICTURES = ("image/png", "image/jpeg")
 ALT = "picture made by this cell"
 
 
@@ -50,7 +32,7 @@ class FeedbackExporter(Exporter):
 
     def from_notebook_node(self, nb, resources=None, **kw):
         nb, resources = super().from_notebook_node(nb, resources, **kw)
-        about = _dict(resources.get("nbgrader"))
+        about = as_dict(resources.get("nbgrader"))
         return page(nb, about, by_hand(about)), resources
 
 
@@ -105,8 +87,8 @@ def page(notebook, about, hand=None):
     str
         The same input gives the same text.
     """
-    course = _dict(notebook.metadata.get("course"))
-    grades = _grades(notebook, _dict(course.get("marks")), hand)
+    course = as_dict(notebook.metadata.get("course"))
+    grades = _grades(notebook, as_dict(course.get("marks")), hand)
     title = course.get("title") if isinstance(course.get("title"), str) else ""
     title = title or str(about.get("assignment") or about.get("notebook") or "Assignment")
     student = str(about.get("student") or "")
@@ -126,56 +108,6 @@ def page(notebook, about, hand=None):
         policy=POLICY, style=STYLE, title=esc(f"Feedback: {title}" + (f", {student}" if student else ""))
     )
     return head + "\n".join(part for part in body if part) + "\n</body>\n</html>\n"
-
-
-# --- text that nobody can do anything with but read -----------------------------------------------------
-
-ESCAPES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links
-    r"|[\x1b\x9b]\[?[0-?]*[ -/]*[@-~]"  # colours, movements
-)
-# What has no picture of its own or turns the order of what follows. Joiners stay: some scripts need them.
-UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
-)
-PATH = re.compile(re.escape(str(ROOT)) + r"(?!\w)")
-
-
-def plain(text):
-    """`text` without terminal codes and this machine's paths, with every unseen character made visible."""
-    text = ESCAPES.sub("", text).replace("\r\n", "\n")
-    return UNSEEN.sub(_seen, PATH.sub("…", text))
-
-
-def _seen(match):
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"[U+{code:04X}]"
-
-
-def esc(text):
-    return html.escape(plain(text))
-
-
-def _cut(text):
-    """``(what is shown, note about the rest)`` of a long text."""
-    more = len(text) - TEXT_LIMIT
-    if more <= 0:
-        return text, ""
-    return text[:TEXT_LIMIT], f'<p class="note">Cut here: {more:,} more characters are not shown.</p>'
-
-
-def _joined(value):
-    """Text as notebooks store it: one string or a list of lines."""
-    if isinstance(value, list):
-        return "".join(part for part in value if isinstance(part, str))
-    return value if isinstance(value, str) else ""
-
-
-def _dict(value):
-    return value if isinstance(value, dict) else {}
 
 
 def _value(number):
@@ -209,7 +141,7 @@ UNCHANGED = "You left this as it was."
 
 
 def _grading(cell):
-    return _dict(_dict(cell.get("metadata")).get("nbgrader"))
+    return as_dict(as_dict(cell.get("metadata")).get("nbgrader"))
 
 
 def _comment(cell):
@@ -250,7 +182,7 @@ def _grade(cell, position, marks, hand):
         elif not reason:
             reason = "Full points." if score is not None and score == of else "Marked by hand."
     else:
-        reason = _checked(_dict(marks.get(name)), score, of, waits, given)
+        reason = _checked(as_dict(marks.get(name)), score, of, waits, given)
     return Grade(name, position, written, score, of, bool(waits), reason, _passes(cell))
 
 
@@ -281,7 +213,7 @@ def _passes(cell):
     """Whether a check ran in the notebook without complaint."""
     if cell.get("cell_type") != "code" or cell.get("execution_count") is None:
         return False
-    return not any(_dict(output).get("output_type") == "error" for output in cell.get("outputs", []))
+    return not any(as_dict(output).get("output_type") == "error" for output in cell.get("outputs", []))
 
 
 def _label(name):
@@ -410,10 +342,10 @@ def _list(rows):
 
 def _notebook(notebook, grades):
     graded = {grade.position: grade for grade in grades}
-    parts, markdown, left, codes, read = [], _Markdown(), PAGE_LIMIT, 0, 0
+    parts, markdown, left, codes, read = [], Markdown(), PAGE_LIMIT, 0, 0
     for position, cell in enumerate(notebook.cells):
         codes += cell.get("cell_type") == "code"
-        read += len(_joined(cell.get("source")))
+        read += len(joined(cell.get("source")))
         shown = _cell(cell, position, graded.get(position), markdown, codes, read <= RICH_LIMIT)
         left -= len(shown)
         if left < 0:
@@ -437,8 +369,8 @@ def _cell(cell, position, grade, markdown, codes, rich):
         name = f"Code cell {codes}"
         parts.append(f'<p class="what">{name}{WHAT.get(kind, "")}</p>')
         parts.append(_mark(grade))
-        parts.append(_code(_joined(cell.get("source")), f"{name}, code", rich))
-        note = _dict(cell.get("metadata")).get("course_note")
+        parts.append(code_box(joined(cell.get("source")), f"{name}, code", rich))
+        note = as_dict(cell.get("metadata")).get("course_note")
         parts.append(
             f'<p class="note">{esc(sentence(note))}</p>' if isinstance(note, str) and note.strip() else ""
         )
@@ -447,12 +379,12 @@ def _cell(cell, position, grade, markdown, codes, rich):
         if kind != "given":
             parts.append(f'<p class="what">Text{WHAT.get(kind, " · your answer")}</p>')
         parts.append(_mark(grade))
-        source = _joined(cell.get("source"))
+        source = joined(cell.get("source"))
         if cell.get("cell_type") == "markdown":
-            text = markdown(source, _dict(cell.get("attachments")), rich)
+            text = markdown(source, as_dict(cell.get("attachments")), rich)
             parts.append(f'<div class="text">\n{text}</div>')
         else:
-            parts.append(_text(source, f"cell {position + 1}"))
+            parts.append(text_box(source, f"cell {position + 1}"))
     if _comment(cell) and not grade:
         parts.append(f'<p class="comment words"><strong>Comment:</strong> {esc(_comment(cell))}</p>')
     inside = "\n".join(part for part in parts if part)
@@ -475,34 +407,10 @@ def _mark(grade):
     )
 
 
-def _box(inside, label, kind=""):
-    """Preformatted text that scrolls in its own box, which the keyboard reaches."""
-    return f'<pre tabindex="0" role="group" aria-label="{html.escape(label)}"{kind}>{inside}</pre>'
-
-
-COLOURS = {
-    Keyword: "k", Operator.Word: "k", Name.Function: "f", Name.Class: "f", Name.Decorator: "f",
-    String: "s", Number: "n", Comment: "c",
-}  # fmt: skip
-
-
-def _code(source, label, rich=True):
-    source, more = _cut(plain(source))
-    pieces = []
-    for kind, piece in (
-        PythonLexer(stripnl=False, ensurenl=False).get_tokens(source) if rich else [(None, source)]
-    ):
-        while kind and kind not in COLOURS:
-            kind = kind.parent
-        piece = html.escape(piece)
-        pieces.append(f'<span class="{COLOURS[kind]}">{piece}</span>' if kind else piece)
-    return _box("".join(pieces), label) + more
-
-
 def _outputs(outputs, name):
     parts, left = [], PAGE_LIMIT // 4
     for number, output in enumerate(outputs, 1):
-        shown = _output(_dict(output), f"{name}, output {number}")
+        shown = _output(as_dict(output), f"{name}, output {number}")
         left -= len(shown) + 100
         if left < 0:
             parts.append(f'<p class="note">{_count(len(outputs) - number + 1, "more output")} not shown.</p>')
@@ -515,307 +423,23 @@ def _output(output, label):
     kind = output.get("output_type")
     if kind == "stream":
         stream = " message" if output.get("name") == "stderr" else ""
-        return _text(_joined(output.get("text")), label, stream)
+        return text_box(joined(output.get("text")), label, stream)
     if kind == "error":
         trace = output.get("traceback")
         lines = [line for line in trace if isinstance(line, str)] if isinstance(trace, list) else []
         # What went wrong first, readable on a phone; where it happened below.
-        message = _text(
+        message = text_box(
             f"{output.get('ename')}: {output.get('evalue')}", f"{label}, message", " error wrapped"
         )
-        return message + _text("\n".join(lines), label)
-    data = _dict(output.get("data"))
+        return message + text_box("\n".join(lines), label)
+    data = as_dict(output.get("data"))
     said = ""
     for mime in PICTURES:
         if mime in data:
-            picture, problem = _picture(_joined(data[mime]), mime, ALT)
+            picture, problem = image(joined(data[mime]), mime, ALT)
             if picture:
                 return picture
             said = f'<p class="note">A picture is not shown: {problem}.</p>'
     if "text/plain" in data:
-        return said + _text(_joined(data["text/plain"]), label)
+        return said + text_box(joined(data["text/plain"]), label)
     return said or '<p class="note">An output that has no text form is not shown.</p>'
-
-
-def _text(text, label, kind=""):
-    text, more = _cut(plain(text).rstrip("\n"))
-    if not text:
-        return ""
-    # One line is prose, or short; in several, columns must keep their places.
-    wrapped = " wrapped" if "\n" not in text and "wrapped" not in kind else ""
-    return _box(html.escape(text), label, f' class="output{kind}{wrapped}"') + more
-
-
-def _picture(text, mime, alt):
-    """``(img element, "")``, or ``("", why not)``, of a picture in base64."""
-    text = re.sub(r"\s+", "", text)
-    if len(text) > PICTURE_LIMIT * 4 // 3 + 4:
-        return "", "it has more than 1 MB"
-    try:
-        content = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return "", "it is damaged"
-    if len(content) > PICTURE_LIMIT:
-        return "", "it has more than 1 MB"
-    size = (_png_size if mime == "image/png" else _jpeg_size)(content)
-    if size is None or 0 in size:
-        return "", f"it is no {mime.removeprefix('image/').upper()} picture"
-    width, height = size
-    if width * height > PIXEL_LIMIT:
-        return "", "it has too many pixels"
-    again = base64.b64encode(content).decode("ascii")
-    return f'<img src="data:{mime};base64,{again}" alt="{esc(alt)}" width="{width}" height="{height}">', ""
-
-
-def _png_size(content):
-    if len(content) < 24 or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
-        return None
-    return struct.unpack(">II", content[16:24])
-
-
-def _jpeg_size(content):
-    """Width and height from the frame header, found by going from segment to segment."""
-    if content[:2] != b"\xff\xd8":
-        return None
-    at = 2
-    while at + 9 <= len(content) and content[at] == 0xFF:
-        marker, (length,) = content[at + 1], struct.unpack(">H", content[at + 2 : at + 4])
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack(">HH", content[at + 5 : at + 9])
-            return width, height
-        at += 2 + length
-    return None
-
-
-# --- what students write in Markdown --------------------------------------------------------------------
-
-ALLOWED = re.compile(r"(https?://|mailto:)[^\s]+", re.IGNORECASE)
-
-
-class _Markdown:
-    """Markdown as HTML of few kinds: nothing raw, no foreign picture, formulas as they were typed."""
-
-    def __init__(self):
-        self.parser = MarkdownIt("commonmark", {"html": False, "xhtmlOut": False, "maxNesting": 40})
-        self.parser.enable(["table", "strikethrough"])
-        self.parser.disable("reference")  # a cell full of them takes minutes
-        self.parser.use(dollarmath_plugin, allow_labels=False, double_inline=True).use(amsmath_plugin)
-        self.parser.validateLink = lambda address: True  # decided below, where words can take its place
-        rules = dict.fromkeys(("math_inline", "math_inline_double"), self._formula)
-        rules |= dict.fromkeys(("math_block", "amsmath", "fence", "code_block"), self._block)
-        rules |= {"table_open": self._table, "table_close": self._table, "image": self._image}
-        self.parser.renderer.rules.update(rules)
-        self.level = 2
-
-    def __call__(self, source, attachments, rich=True):
-        source, more = _cut(plain(source))
-        level = self.level
-        try:
-            if more or not rich:
-                raise ValueError("too long to be read as Markdown")
-            tokens = self.parser.parse(source)
-            self._headings(tokens)
-            self._cells(tokens)
-            for token in tokens:
-                if token.type == "inline":
-                    token.children = self._links(token.children)
-                elif token.nesting == 1 and token.level >= 6:
-                    token.attrJoin("class", "deep")
-            return self.parser.renderer.render(tokens, self.parser.options, {"attachments": attachments})
-        except Exception:  # a page must come out whatever a cell holds; what was written is shown as it is
-            self.level = level
-            return f'<p class="words">{html.escape(source)}</p>\n{more}'
-
-    def _headings(self, tokens):
-        """Under the page's own headings, and never more than one level deeper than the heading before."""
-        for at, token in enumerate(tokens):
-            if token.type == "heading_open":
-                if not _words(tokens[at + 1].children):
-                    token.tag = tokens[at + 2].tag = "p"
-                    continue
-                self.level = min(int(token.tag[1]) + 2, self.level + 1, 6)
-                token.tag = tokens[at + 2].tag = f"h{self.level}"
-
-    def _cells(self, tokens):
-        """Table cells without inline styles, which the policy forbids, and no header cell without words."""
-        for at, token in enumerate(tokens):
-            if token.type in ("th_open", "td_open"):
-                side = str(token.attrs.get("style", "")).removeprefix("text-align:")
-                token.attrs = {"class": f"at-{side}"} if side else {}
-                if token.type == "th_open" and not _words(tokens[at + 1].children):
-                    token.tag = tokens[at + 2].tag = "td"
-
-    def _links(self, children):
-        """Links to the web and to mail addresses; of any other only the words stay."""
-        kept, open_links = [], []
-        for at, token in enumerate(children):
-            if token.type == "link_open":
-                address = str(token.attrs.get("href", ""))
-                good = ALLOWED.fullmatch(address) is not None and True not in open_links
-                open_links.append(good)
-                if good:
-                    token.attrs = {"href": address, "rel": "nofollow noreferrer noopener"}
-                    kept.append(token)
-                    if not _words(children[at + 1 : _end(children, at)]):
-                        kept.append(Token("text", "", 0, content=address))
-            elif token.type == "link_close":
-                if open_links.pop():
-                    kept.append(token)
-            else:
-                kept.append(token)
-        return kept
-
-    def _formula(self, tokens, at, options, env):
-        return f"<code>{html.escape(tokens[at].content)}</code>"
-
-    def _table(self, tokens, at, options, env):
-        if tokens[at].nesting < 0:
-            return "</table>\n</div>\n"
-        return '<div class="wide" tabindex="0" role="group" aria-label="table">\n<table>\n'
-
-    def _block(self, tokens, at, options, env):
-        return _box(html.escape(tokens[at].content.strip("\n")), "formula or code") + "\n"
-
-    def _image(self, tokens, at, options, env):
-        token = tokens[at]
-        alt = self.parser.renderer.renderInlineAsText(token.children or [], options, env)
-        name = unquote(str(token.attrs.get("src", ""))).removeprefix("attachment:")
-        for mime, content in _dict(env["attachments"].get(name)).items():
-            if mime in PICTURES:
-                picture, _problem = _picture(_joined(content), mime, alt or "picture in this text")
-                if picture:
-                    return picture
-        return f'<span class="note">[picture not shown{": " if alt else ""}{html.escape(alt)}]</span>'
-
-
-def _words(children):
-    """Whether anything is there to read."""
-    return any(child.content.strip() or child.type == "image" for child in children or [])
-
-
-def _end(children, at):
-    """Where the link that opens at `at` closes; links do not nest."""
-    return next(n for n in range(at, len(children)) if children[n].type == "link_close")
-
-
-# --- the page's frame -----------------------------------------------------------------------------------
-
-
-def _colours(side):
-    roles = {"right": "value", "lost": "mistake", "waits": "active", "k": "query", "s": "value", "n": "key"}
-    roles |= {"f": "output", "c": "masked"}
-    return " ".join(f"--{name}: {ROLES[role][side]};" for name, role in roles.items())
-
-
-STYLE = (
-    ":root { color-scheme: light dark; --page: #ffffff; --box: #f5f6f8; --ink: #222832; --quiet: #4b5565; "
-    f"--line: #c9ced6; --link: #0a6577; {_colours(0)} }}\n"
-    "@media (prefers-color-scheme: dark) { :root { --page: #14181e; --box: #222832; --ink: #d5dbe3; "
-    f"--quiet: #a9b2bf; --line: #48505c; --link: #6cc7d8; {_colours(1)} }} }}\n"
-    + """
-* { box-sizing: border-box; }
-html { background: var(--page); color: var(--ink); -webkit-text-size-adjust: 100%; }
-body { margin: 0 auto; max-width: 48rem; padding: 1.5rem 1rem 4rem; overflow-wrap: anywhere;
-  font: 1.0625rem/1.6 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-a { color: var(--link); text-decoration-thickness: 1px; text-underline-offset: 0.18em; }
-:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
-section:focus { outline: 0; }
-.skip { position: absolute; left: -100rem; }
-.skip:focus { left: 1rem; top: 0.5rem; padding: 0.4rem 0.8rem; background: var(--page); }
-h1, h2, h3, h4, h5, h6 { line-height: 1.25; font-weight: 650; letter-spacing: -0.01em; text-wrap: balance; }
-h1 { font-size: clamp(1.7rem, 1.3rem + 2vw, 2.2rem); margin: 0.5rem 0 0; }
-h2 { font-size: 1.45rem; margin: 2.5rem 0 0.75rem; }
-h3 { font-size: 1.3rem; margin: 1.5rem 0 0.5rem; }
-h4 { font-size: 1.15rem; margin: 1.5rem 0 0.5rem; }
-h5, h6 { font-size: 1rem; margin: 1.25rem 0 0.5rem; }
-p, ul, ol, blockquote { margin: 0.75rem 0; }
-.who { margin: 0.25rem 0 0; color: var(--quiet); }
-main > section:first-child h2 { margin-top: 1.75rem; }
-.total { font-size: 1.35rem; margin: 0 0 0.5rem; }
-.total strong { font-size: 2.4rem; line-height: 1.1; letter-spacing: -0.02em; }
-.bar { display: flex; gap: 3px; height: 0.9rem; margin: 0 0 1rem; }
-.bar i { flex: 1 1 0; border-radius: 2px; border: 2px solid var(--quiet); min-width: 2px; }
-.bar .right { background: var(--right); border-color: var(--right); }
-.bar .part { border-color: var(--lost);
-  background: linear-gradient(to top, var(--lost) 50%, transparent 50%); }
-.bar .lost { border-color: var(--lost); }
-.bar .waits { border: 2px dotted var(--waits); }
-"""
-    + "".join(f".bar .w{n} {{ flex-grow: {n}; }}\n" for n in range(2, 13))
-    + """.words { white-space: pre-line; }
-table { border-collapse: collapse; font-size: 1rem; }
-th, td { padding: 0.4rem 0.7rem 0.4rem 0; text-align: left; vertical-align: baseline;
-  border-bottom: 1px solid var(--line); }
-td:last-child, th:last-child { padding-right: 0; }
-th { font-weight: 600; }
-.marks { width: 100%; table-layout: fixed; }
-.marks th:first-child { width: 30%; }
-.marks th:nth-child(2) { width: 5.5rem; }
-.marks tbody th { font-weight: 500; }
-.marks .figure { font-variant-numeric: tabular-nums; }
-.marks thead th { color: var(--quiet); font-size: 0.9rem; }
-.right > .sign { color: var(--right); }
-:is(.lost, .part) > .sign { color: var(--lost); }
-.waits > .sign { color: var(--waits); }
-.cell { margin: 1.5rem 0; scroll-margin-top: 1rem; }
-.what { margin: 0 0 0.3rem; font-size: 0.85rem; color: var(--quiet); }
-.mark, .comment { margin: 0 0 0.5rem; padding: 0.5rem 0.8rem; background: var(--box);
-  border-radius: 0.3rem; border-left: 0.3rem solid var(--quiet); }
-.comment { margin: 0.5rem 0 0; border-left-color: var(--link); }
-.mark.right { border-left-color: var(--right); }
-.mark:is(.lost, .part) { border-left-color: var(--lost); }
-.mark.waits { border-left-color: var(--waits); }
-.note { color: var(--quiet); font-size: 0.95rem; }
-.text { overflow: clip; overflow-clip-margin: 0.5rem; }
-:is(.answer, .graded, .added) > .text { padding: 0 0.9rem; border: 1px solid var(--line);
-  border-radius: 0.4rem; }
-.text :is(ul, ol) { padding-left: 1.5rem; }
-blockquote { margin-left: 0; padding-left: 0.9rem; border-left: 3px solid var(--line); }
-.text .deep { margin-left: 0; padding-left: 0; border: 0; list-style-position: inside; }
-.text hr { border: 0; border-top: 1px solid var(--line); }
-code, pre { font: 0.875rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace; }
-code { font-size: 0.9em; background: var(--box); padding: 0.05em 0.25em; border-radius: 0.2rem; }
-pre { margin: 0.4rem 0; padding: 0.8rem 1rem; background: var(--box); border-radius: 0.4rem; overflow: auto;
-  max-height: 36rem; white-space: pre; overflow-wrap: normal; tab-size: 4; unicode-bidi: isolate; }
-.answer > pre:first-of-type { border-left: 0.3rem solid var(--link); border-radius: 0.3rem; }
-.output { background: none; border: 1px solid var(--line); max-height: 24rem; }
-.output.error { border-color: var(--lost); }
-.wrapped { white-space: pre-wrap; overflow-wrap: anywhere; }
-img { display: block; max-width: 100%; height: auto; margin: 0.5rem 0; background: #ffffff;
-  border-radius: 0.3rem; }
-.wide { overflow-x: auto; overflow-wrap: normal; }
-.wide table { font-size: 0.95rem; }
-.at-right { text-align: right; }
-.at-center { text-align: center; }
-.k { color: var(--k); } .s { color: var(--s); } .n { color: var(--n); }
-.f { color: var(--f); } .c { color: var(--c); }
-@media (max-width: 30rem) {
-  body { font-size: 1rem; }
-  .marks { font-size: 0.95rem; }
-  .marks th:nth-child(2) { width: 4.2rem; }
-  th, td { padding-right: 0.5rem; }
-}
-@media print {
-  body { max-width: none; padding: 0; }
-  pre { max-height: none; white-space: pre-wrap; overflow-wrap: anywhere; }
-  .skip, .mark a { display: none; }
-}
-"""
-)
-_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode("utf-8")).digest()).decode("ascii")
-POLICY = (
-    f"default-src 'none'; img-src data:; style-src 'sha256-{_DIGEST}'; base-uri 'none'; form-action 'none'"
-)
-HEAD = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<meta name="robots" content="noindex">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-"""

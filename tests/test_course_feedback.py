@@ -23,7 +23,7 @@ from nbgrader.api import Gradebook
 from nbgrader.preprocessors import GetGrades
 from widget_checks import axe_source
 
-from course import feedback
+from course import feedback, harmless
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -245,7 +245,7 @@ def test_hostile_text_is_only_text(bad):
     page = feedback.page(made, {"student": bad, "score": 1, "max_score": 4})
     page.encode("utf-8")
     words = Reader(page).text
-    assert words.count(feedback.plain(bad).strip()) >= 12  # shown, and as it was written
+    assert words.count(harmless.plain(bad).strip()) >= 12  # shown, and as it was written
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", page)
 
 
@@ -365,7 +365,7 @@ def test_formulas_stay_as_they_were_typed():
 
 
 def test_what_takes_long_to_read_is_shown_as_it_is(monkeypatch):
-    page = render(new_markdown_cell("**" + "a" * feedback.TEXT_LIMIT))
+    page = render(new_markdown_cell("**" + "a" * harmless.TEXT_LIMIT))
     assert "**aaa" in page and "Cut here: 2 more characters are not shown." in page
     page = render(new_markdown_cell("[a]: b\n" * 2800))  # reference definitions: minutes, if they are read
     assert "[a]: b" in page
@@ -381,7 +381,7 @@ def test_a_cell_that_cannot_be_read_is_shown_as_it_is(monkeypatch):
     def fails(*_):
         raise RecursionError
 
-    monkeypatch.setattr(feedback._Markdown, "_links", fails)
+    monkeypatch.setattr(harmless.Markdown, "_links", fails)
     assert "*words* &lt;b&gt;" in render(new_markdown_cell("*words* <b>"))
 
 
@@ -501,7 +501,7 @@ def test_terminal_codes_go_and_unseen_characters_are_seen():
 
 def test_terminal_codes_without_end_cost_no_time():
     for bad in ("\x1b[", "\x1b]", "\x1b[1;"):
-        assert len(feedback.plain(bad * 300_000)) < 900_001
+        assert len(harmless.plain(bad * 300_000)) < 900_001
 
 
 def test_this_machines_paths_are_not_shown():
@@ -515,7 +515,7 @@ def test_this_machines_paths_are_not_shown():
     ]  # fmt: skip
     page = render(*cells, notes=[where], marks={"c": {"points": 0, "of": 1, "reason": where}})
     assert str(ROOT) not in page and 'File "…/course/x.py", …, …/a' in Reader(page).text
-    assert feedback.plain(f"{ROOT}stay") == f"{ROOT}stay"
+    assert harmless.plain(f"{ROOT}stay") == f"{ROOT}stay"
 
 
 @pytest.mark.parametrize("extra", [0, 1, 180_000])
