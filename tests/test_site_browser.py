@@ -184,6 +184,20 @@ def test_nothing_scrolls_sideways_on_a_phone(visit, page):
            }).map(item => item.outerHTML.slice(0, 120))"""
     )
     assert lost == []  # nothing is cut off at the edge either
+    broken = tab.evaluate(
+        """() => [...document.querySelectorAll("main table.table code .pre")]
+             .filter(word => word.getClientRects().length > 1).map(word => word.textContent)"""
+    )
+    assert broken == []  # names in tables stay in one piece
+
+
+def test_a_phone_shows_each_download_at_once(visit):
+    tab = visit("book/assignments.html", width=390, height=800)
+    links = tab.locator("main table a.download")
+    assert links.count() == 5
+    for link in links.all():
+        box = link.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
 
 
 @pytest.mark.parametrize("page", [f"{name}.html" for name in NAMES])
