@@ -27,7 +27,7 @@ clean:
 
 .venv/bin/python:
 	$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(f'Python 3.11 or newer is needed, this is {v[0]}.{v[1]}; try: make PYTHON=python3.12' if v < (3, 11) else 0)"
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
 .venv/for-book: .venv/bin/python requirements-book.txt constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-book.txt

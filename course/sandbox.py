@@ -301,6 +301,13 @@ def system():
     return command
 
 
+def _private():
+    """What student code must not find."""
+    paths = (HERE, HERE.parent / "tests", Path.home(), "/etc/shadow")
+    # A grader may be called student, too: inside, that is another folder. In some containers home is "/".
+    return [str(path) for path in paths if str(path) not in (*WRITABLE, "/")]
+
+
 def _environment():
     # bwrap stays beside the student's process, who may be able to read what it was started with.
     return {"PATH": os.environ.get("PATH", os.defpath)}
@@ -319,9 +326,7 @@ def _command(descriptor, limits, packages, refused):
         "user": user,
         "limits": limits._asdict(),
         # Named only in the trial: inside, a process can read its own command line.
-        "must_not_exist": [str(HERE), str(HERE.parent / "tests"), str(Path.home()), "/etc/shadow"]
-        if descriptor is None
-        else [],
+        "must_not_exist": _private() if descriptor is None else [],
     }
     python, home = _python()
     command = [
@@ -342,6 +347,8 @@ def _command(descriptor, limits, packages, refused):
     command += [*system(), "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     if home:
         command += ["--ro-bind", home, "/opt/python"]
+    for folder in _other_packages(home):
+        command += ["--tmpfs", folder, "--remount-ro", folder]
     site = Path(sysconfig.get_path("purelib"))
     command += ["--ro-bind", str(site), "/opt/site"]
     for name in HIDDEN:
@@ -355,6 +362,9 @@ def _command(descriptor, limits, packages, refused):
     if fonts := _font_list():
         command += ["--ro-bind", str(fonts), f"/opt/grader/{fonts.name}"]
     command += ["--proc", "/proc", "--dev", "/dev"]
+    # Bubblewrap's own process has none of the limits, and unless root grades it is the same user's: whoever
+    # writes to its memory has no limits either.
+    command += ["--tmpfs", "/proc/1", "--remount-ro", "/proc/1"]
     # Shared memory out of /dev/zero would be nobody's; /dev/full reads the same and cannot be mapped.
     command += ["--dev-bind", "/dev/full", "/dev/zero", "--remount-ro", "/dev"]
     size = str(limits.disk_mb * 2**20)
@@ -390,14 +400,28 @@ def _python():
     return f"/opt/python/bin/{name}", sys.base_prefix
 
 
+def _other_packages(home):
+    """Where packages that are not the grader's lie inside: the system's, and those below the environment."""
+    parts = ("lib*/python3*/*-packages", "local/lib*/python3*/*-packages")
+    folders = {path.resolve() for part in parts for path in Path("/usr").glob(part)}
+    shown = [str(path) for path in folders if path.is_relative_to("/usr")]
+    if home:
+        ours = Path(home).glob("lib/python3*/site-packages")
+        shown += [f"/opt/python/{path.relative_to(home)}" for path in ours]
+    return sorted(shown)
+
+
 @functools.cache
 def _font_list():
     """matplotlib's list of fonts, made once per machine: a search for fonts takes seconds.
 
-    None without matplotlib.
+    None without matplotlib, and where nothing can be kept: then every sandbox searches.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "attention-book")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
     version = importlib.metadata.version("matplotlib") if importlib.util.find_spec("matplotlib") else "none"
     kept = folder / f"fonts-{version}.txt"
     if version == "none" or (kept.is_file() and (folder / kept.read_text()).is_file()):

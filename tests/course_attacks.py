@@ -358,7 +358,7 @@ for path in ("@ROOT@", "@FILE@", "@REPOSITORY@", "/root", "/etc/shadow", "/etc/p
         "other_processes",
         "reading",
         "Reads environments, memory and open files of every process that it can see.",
-        "A process space of its own; bubblewrap itself is started without the grader's environment.",
+        "A process space of its own; of bubblewrap's process in it, nothing can be opened.",
         (
             r"""
 tries("environment", lambda: mark in str(dict(os.environ)) or "HOSTILE" in str(os.environ))
@@ -369,6 +369,7 @@ for number in filter(str.isdigit, os.listdir("/proc")):
         for way in ("root", "cwd"):
             tries(f"{number}/{way}{path}", lambda: os.path.exists(f"/proc/{number}/{way}{path}"))
     tries(f"{number}/mem", lambda: number not in ("self", str(os.getpid())) and open(f"/proc/{number}/mem", "rb"))
+tries("bwrap's own", lambda: os.listdir("/proc/1"))
 tries("more than bwrap and this one", lambda: len(list(filter(str.isdigit, os.listdir("/proc")))) > 2)
 """,
         ),
@@ -395,11 +396,14 @@ tries("more than one socket", lambda: len(sockets) > 1)
     Attack(
         "library",
         "reading",
-        "Imports the solution: attention from attnlib, from the course, from torch.",
-        "The sandbox has a reduced attnlib without any attention in it; torch and the course are not there.",
+        "Imports the solution: attention from attnlib, from the course, from torch, from the system's packages.",
+        "The sandbox has a reduced attnlib without any attention in it; torch, the course and packages installed "
+        "elsewhere are not there.",
         (
             r"""
 import importlib
+for pattern in ("/usr/lib*/python3*/*-packages/*", "/usr/local/lib*/python3*/*-packages/*", "/opt/python/lib/python3*/site-packages/*"):
+    tries(pattern, lambda: glob.glob(pattern))
 for name in ("attnlib.core", "attnlib.heads", "attnlib.mistakes", "attnlib._triton", "course", "course.text", "nbgrader", "array_api_compat"):
     # A hidden package is an empty folder.
     tries(name, lambda: importlib.import_module(name).__file__)
@@ -548,7 +552,7 @@ tries("root", lambda: os.setuid(0) is None)
         "parents",
         "escape",
         "Traces, reads and kills the processes above it.",
-        "The only process above is bubblewrap's first, of another user; tracing is refused by the filter.",
+        "The only process above is bubblewrap's first, and nothing of it can be opened; tracing is refused by the filter.",
         (
             r"""
 import errno
@@ -599,7 +603,7 @@ tries("capabilities", lambda: "CapEff:\t0000000000000000" not in open("/proc/sel
 for path in ("/dev/mem", "/dev/kmem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/kvm", "/dev/fuse", "/dev/net/tun", "/proc/kcore", "/proc/kmsg"):
     tries(path, lambda: open(path, "rb"))
 for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/hostname", "/proc/self/oom_score_adj"):
-    tries(path, lambda: open(path, "w").write("-1000"))
+    tries(path, lambda: os.write(os.open(path, os.O_WRONLY), b"-1000"))
 tries("mknod", lambda: os.mknod("/tmp/disk", 0o60600, os.makedev(8, 0)) is None)
 tries("sys", lambda: os.listdir("/sys"))
 tries("bpf", lambda: libc.syscall(321 if os.uname().machine == "x86_64" else 280, 0, 0, 0) != -1)

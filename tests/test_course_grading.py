@@ -281,6 +281,30 @@ def test_a_bubblewrap_that_does_not_isolate_is_not_used(tmp_path, monkeypatch):
         sandbox.check.cache_clear()
 
 
+@pytest.mark.parametrize("home", ["/home/student", "/"])
+def test_a_grader_may_be_called_student_or_have_no_home(monkeypatch, home):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(sandbox.Path, "home", lambda: sandbox.Path(home))
+    monkeypatch.setattr(sandbox, "_font_list", lambda: None)
+    sandbox.check.cache_clear()
+    try:
+        sandbox.check()
+    finally:
+        sandbox.check.cache_clear()
+
+
+def test_without_a_place_to_keep_the_list_of_fonts_the_sandbox_still_starts(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    sandbox._font_list.cache_clear()
+    try:
+        with sandbox.Sandbox() as box:
+            box.send({"do": "serve", "cells": []})
+            assert box.receive(20.0) == {"loaded": True}
+    finally:
+        sandbox._font_list.cache_clear()
+
+
 def test_the_environment_need_not_be_activated(tmp_path, monkeypatch):
     # nbgrader calls alembic by name; CI and many instructors call .venv/bin/python and activate nothing.
     here = os.path.dirname(sys.executable)

@@ -7,12 +7,14 @@ import importlib
 import importlib.metadata
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 import attnlib
 from attnlib import AttnError, MaskError, ShapeError, palette
@@ -141,6 +143,30 @@ def test_every_package_folder_is_packaged():
     listed = settings["tool"]["setuptools"]["packages"]
     assert isinstance(listed, dict) or found <= set(listed), f"pyproject.toml forgets {found - set(listed)}"
     assert importlib.metadata.version("attnlib") == attnlib.__version__ == settings["project"]["version"]
+
+
+def test_every_pinned_package_runs_on_the_oldest_python_that_the_readme_allows():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    oldest = settings["project"]["requires-python"].removeprefix(">=") + ".0"
+    wanted = {}
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        try:
+            wanted[line] = importlib.metadata.metadata(line.split("==")[0])["Requires-Python"] or ""
+        except (importlib.metadata.PackageNotFoundError, ValueError):
+            continue  # a comment, or for another kind of machine
+    assert len(wanted) > 100
+    assert {line: words for line, words in wanted.items() if oldest not in SpecifierSet(words)} == {}
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="there is no make")
+def test_half_an_environment_is_not_taken_for_one(tmp_path):
+    # Debian's Python without the package python3-venv ends in the middle of it.
+    fake = tmp_path / "python"
+    fake.write_text('#!/bin/sh\n[ "$1" = -c ] && exit\nmkdir -p "$3/bin" && touch "$3/bin/python"; exit 1\n')
+    fake.chmod(0o755)
+    command = ["make", "-f", ROOT / "Makefile", f"PYTHON={fake}", ".venv/bin/python"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode
+    assert not (tmp_path / ".venv").exists()
 
 
 # --- floors -----------------------------------------------------------------------------------------------
