@@ -19,7 +19,7 @@ from course_stage import auto_sum, hand_in, marks, needs_sandbox, small_class, s
 from nbconvert.exporters import HTMLExporter
 from nbgrader.server_extensions.formgrader import handlers
 
-from course import grading, hooks, planting, settings, text, verdict, wire
+from course import grading, hooks, planting, sandbox, settings, text, verdict, wire
 from course.sandbox import Limits
 
 # Enough for anything that ends, on a busy machine.
@@ -162,6 +162,21 @@ def test_an_attack_gains_nothing_and_gets_a_reason(room, attack, monkeypatch):
     assert (marks(room.root, "ada", NAME), room.ada.path.read_bytes()) == room.honest
     assert MARK in (room.root / settings.SECRET).read_text()
     assert _running(SURVIVOR) == []
+
+
+# Without those that find files open to root, who stands behind the namespace here: such a file is not open to
+# an ordinary user.
+LOOKING = [attack for attack in ATTACKS if attack.looks and attack.name not in ("system_files", "devices")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="all of this file runs as an ordinary user")
+@pytest.mark.parametrize("attack", LOOKING, ids=[attack.name for attack in LOOKING])
+def test_the_sandbox_of_an_ordinary_user_shows_no_more(room, attack, monkeypatch):
+    # Root locks students in without a user namespace, everybody else with one.
+    monkeypatch.setattr(sandbox.os, "geteuid", lambda: 1000)
+    seen = room.grade(f"user_{attack.name}", submission(room, attack), attack.place)
+    assert re.findall(r"LOOT (.*)", seen.printed) == ["[]"]
+    assert seen.earned == attack.earns, seen.words
 
 
 def _running(word):
