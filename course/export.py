@@ -1,6 +1,7 @@
 """Marks as a CSV file that a spreadsheet or a learning management system takes."""
 
 import csv
+import re
 from pathlib import Path
 
 from nbgrader.api import Gradebook, MissingEntry
@@ -55,7 +56,10 @@ def _row(book, assignment, root, student, names):
     if row["status"] not in ("graded", "refused"):
         # A platform would take a 0 for a mark.
         row |= dict.fromkeys(("points", "late_penalty", "total"), "")
-    row["flags"], row["reason"] = " | ".join(record["flags"]), record["reason"]
+    flags = list(record["flags"])
+    if row["status"] in ("graded", "refused") and not grading.is_done(root, assignment.name, student):
+        flags.append("handed in again, or the assignment changed, after this was graded")
+    row["flags"], row["reason"] = " | ".join(flags), record["reason"]
     return row
 
 
@@ -73,9 +77,9 @@ def write(root, name, path=None):
 
 
 def _safe(value):
-    """A spreadsheet must not take a name for a formula."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("=", "+", "-", "@"):
-        return "'" + value
+    """A spreadsheet must not take a name for a formula; in some languages it begins a cell at a semicolon."""
+    if isinstance(value, str):
+        return re.sub(r"(^\s*|[;\t]\s*)(?=[=+@＝＋－＠-])", r"\1'", value)
     return f"{value:g}" if isinstance(value, float) else value
 
 

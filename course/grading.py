@@ -118,7 +118,7 @@ def grade_class(root, name, *, only=None, again=False, jobs=None, shard=None, sa
         if not 1 <= shard[0] <= shard[1]:
             raise settings.ConfigError(f"shard {shard[0]}/{shard[1]}, wanted K/N with K from 1 to N")
         chosen = chosen[shard[0] - 1 :: shard[1]]
-    waiting = [student for student in chosen if again or not _is_done(root, name, student)]
+    waiting = [student for student in chosen if again or not is_done(root, name, student)]
     if len(waiting) < len(chosen):
         say(f"{len(chosen) - len(waiting)} of {len(chosen)} are graded already")
     records, began = [], time.monotonic()
@@ -208,6 +208,8 @@ def _grade_student(root, name, student, config, began):
     if any(path.is_symlink() for path in (*handed_in.parents[:2], *map(handed_in.with_name, BESIDE))):
         raise GradingFailed("the folder, or a file in it, is a link to another one")
     _done_path(root, name, student).unlink(missing_ok=True)
+    # Before it is read: what comes while this runs must not pass for graded.
+    digest = _digest(handed_in, name)
     db_url = config.CourseDirectory.db_url
     before = hooks.forget_marks(db_url, name, student)
     record = {"student": student, "status": "graded", "reason": "", "flags": [], "notes": []}
@@ -235,7 +237,7 @@ def _grade_student(root, name, student, config, began):
     if before is not None and record["points"] < before:
         record["flags"].append(f"was {before:g} points before this run, now {record['points']:g}")
     record["seconds"] = time.monotonic() - began
-    _write_down(root, name, record | {"of_file": _digest(handed_in, name)})
+    _write_down(root, name, record | {"of_file": digest})
     return record
 
 
@@ -297,9 +299,10 @@ def record_of(root, name, student):
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def _is_done(root, name, student):
+def is_done(root, name, student):
+    """Whether what lies there now is what was graded."""
     record = record_of(root, name, student)
-    handed_in = root / settings.HANDED_IN / student / name / f"{name}.ipynb"
+    handed_in = Path(root) / settings.HANDED_IN / student / name / f"{name}.ipynb"
     return record is not None and record["of_file"] == _digest(handed_in, name)
 
 

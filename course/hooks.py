@@ -3,9 +3,11 @@
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 from nbconvert.preprocessors import Preprocessor
+from nbformat import NotebookNode
 from nbgrader import utils
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.preprocessors import NbGraderPreprocessor, SaveAutoGrades
@@ -49,6 +51,8 @@ class Run(NbGraderPreprocessor):
         }
         about["notes"] = [*about.get("notes", []), *notes, *found.problems]
         about["flags"] = flags(notebook, found, verdict.told_only_by_the_verdict(assignment, secret))
+        asked = {case.name for listed in verdict.cases(assignment, secret).values() for case in listed}
+        about["flags"] += replaced(assignment, notebook, asked)
         return notebook, resources
 
 
@@ -79,9 +83,30 @@ class AsText(Preprocessor):
         if cell.cell_type != "code" and not cell.metadata.get("nbgrader", {}).get("locked"):
             plain = re.sub(r"&(?=[#\w])", "&amp;", cell.source)
             plain = re.sub(r"<(?=[\w/!?])", "&lt;", plain)
+            # Markdown takes a backslash before a colon away.
+            plain = re.sub(r"(javascript|vbscript|data|file)[\s\\]*:", r"\1&#58; ", plain, flags=re.I)
             cell.cell_type = "markdown"
-            cell.source = re.sub(r"(javascript|vbscript|data)\s*:", r"\1&#58; ", plain, flags=re.IGNORECASE)
+            cell.source, cell.attachments = _own_pictures(plain, cell.get("attachments", {}))
         return cell, resources
+
+
+def _own_pictures(source, attachments):
+    """Markdown whose only pictures are those that came along; others become links.
+
+    A picture of the web would tell its owner who is looking, and one that is not there ends nbconvert.
+    """
+    kept = {}
+
+    def own(match):
+        pictures = attachments.get(unquote(match["name"] or ""))
+        if not pictures:
+            return "&#33;" + match[0][1:]
+        name = f"picture-{len(kept)}"
+        kept[name] = pictures
+        return f"![{match['words']}](attachment:{name})"
+
+    picture = r"!\[(?P<words>[^\]\n]*)\]\(attachment:(?P<name>[^\s()<>]+)\)|!(?=\[)"
+    return re.sub(picture, own, source), NotebookNode(kept)
 
 
 def secret_of(db_url):
@@ -123,14 +148,15 @@ def run(assignment, notebook):
                 if not isinstance(reply, dict) or "done" in reply:
                     break
                 position = reply.get("cell")
-                if position not in code or position in done:
+                # An array is equal to nothing and to everything.
+                if type(position) is not int or position not in code or position in done:
                     raise Ended("it answered out of turn")
                 done.add(position)
                 cell = notebook.cells[position]
-                listing = str(reply.get("outputs"))
+                listing = reply["outputs"] if isinstance(reply.get("outputs"), str) else ""
                 room -= min(len(listing), CELL_ROOM)
                 cell.outputs, cell.execution_count = _outputs(listing if room > 0 else ""), len(done)
-                if reply.get("note"):
+                if isinstance(reply.get("note"), str):
                     cell.metadata["course_note"] = verdict.said(reply["note"])[:200]
                     notes.append(f"code cell {code.index(position) + 1}: {cell.metadata['course_note']}")
     except Ended as error:
@@ -159,6 +185,9 @@ def _outputs(listing):
                 }
             if output["output_type"] == "execute_result":
                 output["execution_count"] = None
+            # nbformat takes a list of lines for a text, and looks at every line of it, at every step.
+            if isinstance(output.get("text"), list) or len(output.get("traceback", ())) > 100:
+                raise ValueError("too many parts")
             # Halves of characters, which no file can hold, become question marks.
             words = json.dumps(output, ensure_ascii=False).encode("utf-8", "replace")
             output = nbformat.from_dict(json.loads(words))
@@ -173,6 +202,8 @@ def _outputs(listing):
 
 def _shown(kind, value):
     """Text and pictures only: a page for marking shows the rest as it is, and HTML may hold a script."""
+    if not isinstance(value, str):
+        raise ValueError("too many parts")
     return kind == "text/plain" or kind in intake.PICTURES and bool(intake.BASE64.fullmatch(value))
 
 
@@ -194,4 +225,22 @@ def flags(notebook, found, told):
             )
         elif right and not passed:
             listed.append(f"{name}: its own check {'fails' if ran else 'did not run'}, the verdict passes")
+    return listed
+
+
+def replaced(assignment, notebook, asked):
+    """For the instructor: given functions, `asked` for, that are defined again; decorators that are gone."""
+    listed, own = [], []
+    released = {cell.metadata.nbgrader.grade_id: cell for cell in text.student_notebook(assignment).cells}
+    for cell in notebook.cells:
+        release = released.get(cell.metadata.get("nbgrader", {}).get("grade_id"))
+        if cell.cell_type != "code" or release is not None and release.metadata.nbgrader.locked:
+            continue
+        own.append(cell.source)
+        for line in re.findall(r"^@.*$", release.source if release else "", re.M):
+            if line not in cell.source:
+                listed.append(f"{intake.label(release)}: the line {line} is gone")
+    for name in re.findall(r"^def (\w+)", "\n".join(c.source for c in assignment.of_kind("given")), re.M):
+        if name in asked and re.search(rf"^\s*(def\s+{name}\b|{name}\s*=[^=])", "\n".join(own), re.M):
+            listed.append(f"{name}, which is given, is defined again")
     return listed

@@ -28,7 +28,7 @@ for limit, amount in (
     (resource.RLIMIT_FSIZE, limits["file_mb"] * megabyte),
     (resource.RLIMIT_NPROC, limits["processes"]),
     (resource.RLIMIT_CPU, int(limits["seconds"]) + 5),
-    (resource.RLIMIT_NOFILE, 256),
+    (resource.RLIMIT_NOFILE, 128),
     (resource.RLIMIT_CORE, 0),
 ):
     resource.setrlimit(limit, (amount, amount))
@@ -39,6 +39,13 @@ if plan["user"] >= 0:
 
 
 def _reaches_network():
+    # The filter refuses such sockets; this tells whether there would be a way out without it.
+    try:
+        with open("/proc/net/route") as routes:
+            if len(routes.readlines()) > 1:
+                return True
+    except FileNotFoundError:
+        pass  # a kernel without IPv4
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("192.0.2.1", 9))

@@ -200,7 +200,8 @@ def _sorted(infos, names):
     for info, name, match in matches:
         given = match["name"].strip() if match else ""
         # A folder that the instructor named is no student's doing; such a name is nobody's.
-        if not given.strip(".") or given == MAC or (names == "plain" and _unsafe(name)):
+        # With a line end in it, the table of names could not be read again.
+        if not given.strip(".") or given == MAC or _controls(given) or (names == "plain" and _unsafe(name)):
             if not name.endswith("/"):
                 (stray if _is_stray(name) and not _unsafe(name) else nobody).append(said(name))
             continue
@@ -237,9 +238,13 @@ def _is_stray(name):
     return hidden or MAC in parts or parts[-1].lower() in ("desktop.ini", "thumbs.db")
 
 
+def _controls(name):
+    return any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name)
+
+
 def _unsafe(name):
     """Why no honest zip has this name, or nothing."""
-    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+    if _controls(name):
         return "its name has control characters"
     if "\\" in name or name.startswith("/") or re.match("[A-Za-z]:", name) or ".." in name.split("/"):
         return "its name leads out of the zip (.., \\, a drive or a / in front)"

@@ -30,6 +30,8 @@ ATTNLIB = HERE.parent / "attnlib"
 REDUCED = ("errors.py", "palette.py", "examples.py", "clues.py", "show", "show.css")
 HIDDEN = ("attnlib", "torch", "triton", "jax", "tensorflow", "nbgrader", "course", "array_api_compat")
 START_SECONDS = 60.0
+# What a socket or a pipe can hold, in bytes; it is the kernel's, and no process is charged for it.
+OPEN_FILE = 2**19
 WRITABLE = ("/dev/shm", "/tmp", "/home/student")
 INSTALL = (
     "The sandbox needs Linux and bubblewrap 0.8 or newer. On Debian and Ubuntu: apt-get install bubblewrap; "
@@ -228,7 +230,10 @@ def children(pid):
 
 
 def family(pid):
-    """How many threads the descendants of `pid` have, and the bytes of memory that are theirs alone."""
+    """How many threads the descendants of `pid` have, and the bytes of memory that are theirs alone.
+
+    Open files count as if they were full pipes or sockets.
+    """
     parents, threads = {}, {}
     for member, parent, count in _processes():
         parents[member], threads[member] = parent, count
@@ -245,6 +250,10 @@ def family(pid):
         except OSError:
             continue
         memory += (int(numbers[1]) - int(numbers[2])) * os.sysconf("SC_PAGE_SIZE")
+        try:
+            memory += OPEN_FILE * len(os.listdir(f"/proc/{member}/fd"))
+        except OSError:
+            pass  # it ended, or may not be looked into
     return sum(threads.get(member, 0) for member in members), memory
 
 

@@ -5,13 +5,16 @@ hand. Into the sandbox go only the inputs of a call; back come values; what is r
 """
 
 import builtins
+import contextlib
 import functools
 import hashlib
 import itertools
 import math
+import os
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +26,10 @@ EPS32 = float(np.finfo(np.float32).eps)
 RESTARTS = 6
 # Values that student code hands to one of the grader's own functions (a piece, or a callable under test).
 ASKS_PER_CALL, ASK_NUMBERS, ASK_AXES, ASK_WORK, ASK_LETTERS = 2000, 4096, 6, 2**21, 200
+# Bytes that such a function may take while it works.
+ASK_MEMORY = 512 * 2**20
+# The function that a test is to judge, among what a case lends.
+SUBJECT = "wired:subject"
 _BUILTIN_ERRORS = {
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, Exception)
 }
@@ -144,8 +151,7 @@ def _vocabulary(found, secret, assignment):
         found.append(Case(function, _refused(mentions), tuple(args), kwargs or {}))
 
     def judge(test, function, accept, *, args=()):
-        wired = ("wired:subject", *args)
-        found.append(Case(test, _judges(accept), wired, {}, {"wired:subject": function}))
+        found.append(Case(test, _judges(accept), (SUBJECT, *args), {}, {SUBJECT: function}))
 
     return {
         "rng": rng,
@@ -359,10 +365,7 @@ def grade(assignment, cells, secret, limits=None):
     began = time.monotonic()
     questions = cases(assignment, secret)
     # Compositions last: they alone are answered with the grader's right pieces at hand.
-    order = sorted(
-        ((name, case) for name, asked in questions.items() for case in asked),
-        key=lambda one: bool(one[1].stand_ins),
-    )
+    order = sorted(_mixed(questions, secret), key=lambda one: bool(one[1].stand_ins))
     session = _Session(assignment, cells, limits)
     failed, details = {}, {}
     try:
@@ -379,6 +382,25 @@ def grade(assignment, cells, secret, limits=None):
         right = name not in failed
         marks[name] = Mark(points if right else 0, points, failed.get(name, ""), details.get(name, ""))
     return Verdict(marks, tuple(session.problems), time.monotonic() - began)
+
+
+def _mixed(questions, secret):
+    """``(property, case)`` of all cases; a test that is judged has those of all its properties mixed.
+
+    Else a test that remembers would know from its first property which functions are right, and would have to
+    find no mistake any more: what answers otherwise is wrong.
+    """
+    listed = [(name, case) for name, asked in questions.items() for case in asked]
+    places = {}
+    for place, (_, case) in enumerate(listed):
+        if SUBJECT in case.pieces:
+            places.setdefault(case.name, []).append(place)
+    mixed = list(listed)
+    for test, at in places.items():
+        seed = int.from_bytes(hashlib.sha256(f"{secret}/{test}".encode()).digest()[:16], "big")
+        for place, other in zip(at, np.random.default_rng(seed).permutation(at), strict=True):
+            mixed[place] = listed[other]
+    return mixed
 
 
 def limits_of(assignment):
@@ -403,8 +425,9 @@ class _Session:
             reply = self._call(case)
         except Ended as error:
             self.close()
-            self.dead[case.name] = str(error)
-            return str(error), ""
+            # An exit status is a number of the student's choice, and by now inputs are known there.
+            self.dead[case.name] = str(error).partition(" (exit status")[0]
+            return self.dead[case.name], str(error)
         try:
             with np.errstate(all="ignore"):
                 problem = case.judged(reply)
@@ -447,11 +470,12 @@ class _Session:
     def _load(self, position, source):
         if source is not None:
             started = _wanted(self.box.receive(self.limits.call_seconds), "starts")
-            _turn(self.box, started["starts"] == position)
+            _turn(self.box, _is(started["starts"], position))
         reply = _wanted(self.box.receive(self.limits.cell_seconds), "cell")
-        _turn(self.box, reply["cell"] == position)
-        if reply.get("problem"):
-            kind = str(reply["problem"][0])
+        problem = reply.get("problem")
+        _turn(self.box, _is(reply["cell"], position) and (problem is None or isinstance(problem, list)))
+        if problem:
+            kind = str(problem[0])
             if kind != "NotImplementedError" and self.starts == 1:
                 self.problems.append(
                     f"code cell {position + 1}: {kind if kind in _BUILTIN_ERRORS else 'an error'}"
@@ -485,12 +509,31 @@ def _served(pieces, request):
         args, kwargs = request["args"], request["kwargs"]
         shapes = [shape for value in (*args, *kwargs.values()) for shape in _small(value)]
         _affordable(shapes)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _little_memory():
             answer = {"answer": _plain(function(*args, **kwargs))}
-        wire.pack(answer)
+            wire.pack(answer)
         return answer
     except Exception as error:
         return {"raise": str(error)[:500]}
+
+
+@contextlib.contextmanager
+def _little_memory():
+    """Inside, what would take more than `ASK_MEMORY` ends in a MemoryError.
+
+    Small arrays can make huge ones: a size may come as a number of any type.
+    """
+    import resource  # not everywhere, and notebooks are made everywhere
+
+    before, most = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    wanted = pages * os.sysconf("SC_PAGE_SIZE") + ASK_MEMORY
+    known = [limit for limit in (before, most) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min([wanted, *known]), most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, most))
 
 
 def _small(value):
@@ -500,6 +543,8 @@ def _small(value):
             raise ValueError(
                 f"an array of shape {value.shape}; at most {ASK_NUMBERS} numbers can be handed over"
             )
+        if value.size == 1 and value.dtype.kind in "iu":
+            _small(value.item())
         return [value.shape]
     if isinstance(value, (list, tuple)):
         if len(value) > 64:
@@ -527,6 +572,11 @@ def _wanted(reply, key):
     return reply
 
 
+def _is(said, number):
+    """Whether it is this whole number; an array, which has no truth value, is not."""
+    return type(said) is int and said == number
+
+
 def _turn(box, right):
     if not right:
         box.stop("it answered out of turn")
@@ -540,7 +590,7 @@ def said(value):
 
 def _reply(reply: Any):
     if isinstance(reply, dict) and "value" in reply:
-        return reply
+        return {"value": reply["value"]}
     if isinstance(reply, dict) and isinstance(reply.get("error"), list) and len(reply["error"]) == 2:
         return {"error": [said(part) for part in reply["error"]]}
     raise Ended("it answered out of turn")

@@ -685,6 +685,29 @@ tries("semaphores", lambda: libc.semget(0, 100, 0o1600) != -1)
         looks=True,
     ),
     Attack(
+        "kernels_memory",
+        "memory",
+        "Fills sockets between its own processes: that memory is the kernel's, and no process is charged for it.",
+        "Only Unix sockets can be made, at most 128 open files a process, each counted as half a MB.",
+        (
+            "socket.socket(socket.AF_INET)",
+            r"""
+hoard = []
+for _ in range(30):
+    if os.fork() == 0:
+        try:
+            while True:
+                hoard.append(socket.socketpair())
+        except OSError:
+            time.sleep(600)
+time.sleep(600)
+""",
+        ),
+        solved=True,
+        earns=ALL,
+        says=("code cell 2: PermissionError", "it used more than 1500 MB of memory"),
+    ),
+    Attack(
         "fill_disks",
         "disk",
         "Fills every folder that it can write to, and writes one big file.",

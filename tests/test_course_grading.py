@@ -465,6 +465,26 @@ def test_a_run_that_is_killed_goes_on_where_it_stopped(tmp_path):
     assert [(record["student"], record["points"]) for record in records] == [(names[0], full())]
 
 
+def test_what_comes_while_a_submission_is_graded_is_graded_next(tmp_path, monkeypatch):
+    root = small_class(tmp_path / "class", {"ada": untouched()})
+    read = grading.intake.read
+
+    def read_before_it_changes(path):
+        found = read(path)
+        hand_in(root, "ada", b"")
+        return found
+
+    monkeypatch.setattr(grading.intake, "read", read_before_it_changes)
+    (first,) = grading.grade_class(root, FIRST, jobs=1)
+    monkeypatch.setattr(grading.intake, "read", read)
+    assert first["status"] == "graded"
+    (row,) = export.rows(root, FIRST)
+    assert row["flags"].endswith("after this was graded")
+    assert [record["status"] for record in grading.grade_class(root, FIRST, jobs=1)] == ["refused"]
+    (row,) = export.rows(root, FIRST)
+    assert row["flags"] == ""
+
+
 def test_shards_take_every_student_once(tmp_path, monkeypatch):
     root = small_class(tmp_path / "class", {f"s{number}": untouched() for number in range(7)})
     taken = []
@@ -505,6 +525,21 @@ def test_a_spreadsheet_takes_no_name_for_a_formula(tmp_path, monkeypatch):
     with path.open(encoding="utf-8-sig", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["name"].startswith("'=") and row["status"] == "not graded"
+
+
+@pytest.mark.parametrize(
+    ("words", "safe"),
+    [
+        ("=1", "'=1"),
+        (" @x", " '@x"),
+        ("＝1", "'＝1"),
+        # Where the comma stands in numbers, spreadsheets begin a cell at a semicolon.
+        ("rows: wrong (softmax; =1+1; -2)", "rows: wrong (softmax; '=1+1; '-2)"),
+        ("rows: wrong (it differs; softmax)", "rows: wrong (it differs; softmax)"),
+    ],
+)
+def test_no_cell_of_a_table_begins_a_formula(words, safe):
+    assert export._safe(words) == safe
 
 
 def test_no_grades_are_written_where_nothing_was_handed_in(tmp_path):

@@ -5,6 +5,7 @@ import html.parser
 import json
 import os
 import re
+import resource
 import socket
 import struct
 import threading
@@ -17,6 +18,7 @@ import pytest
 from course_attacks import ALL, ATTACKS, MARK, NAME, ODDITIES
 from course_stage import auto_sum, hand_in, marks, needs_sandbox, small_class, solved, use_texts_and
 from nbconvert.exporters import HTMLExporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbgrader.server_extensions.formgrader import handlers
 
 from course import grading, hooks, planting, sandbox, settings, text, verdict, wire
@@ -343,6 +345,27 @@ def test_the_page_for_marking_runs_nothing_that_a_student_wrote(room):
     assert runs(page) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "shows", "never"),
+    [
+        (r"[x](javascript\:alert(1))", "alert(1)", 'href="javascript'),
+        ("[x][y]\n\n[y]: JavaScript\\:alert(1)", "alert(1)", 'href="JavaScript'),
+        (r"[x](data\:text/html,1)", "text/html,1", 'href="data'),
+        ("![who looks](http://example.org/a.png)", "who looks", "<img"),
+        ("![a [b][c]\n\n[c]: http://example.org/a.png", "example.org", "<img"),
+        # A picture of a kind that is not kept, as a GIF, ended nbconvert, and nobody could mark the answer.
+        ("![gone](attachment:a.gif)", "gone", "<img"),
+        ("![mine](attachment:my%20own.png) and words", 'src="data:image/png;base64,AAAA"', "&#33;"),
+    ],
+)
+def test_an_answer_for_marking_has_its_own_pictures_and_no_harmful_link(source, shows, never):
+    cell = nbformat.v4.new_markdown_cell(source, attachments={"my own.png": {"image/png": "AAAA"}})
+    cell, _ = hooks.AsText().preprocess_cell(cell, {}, 0)
+    page = IPythonRenderer(escape=False, attachments=cell.attachments)
+    page = MarkdownWithMath(renderer=page).render(cell.source)
+    assert shows in page and never not in page
+
+
 # --- the wire, frame by frame -------------------------------------------------------------------------------
 
 
@@ -369,6 +392,7 @@ def frame(text, arrays=b""):
         frame(b'{"array": ["<f16", [1]]}', bytes(16)),
         frame(b'{"array": ["<c16", [1]]}', bytes(16)),
         frame(b'{"array": ["f8,f8", [1]]}', bytes(16)),
+        frame(b'{"array": [["f8"], [1]]}', bytes(8)),
         frame(b'{"array": ["<f8", [-1]]}', bytes(8)),
         frame(b'{"array": ["<f8", [99999999999, 99999999999]]}', bytes(8)),
         frame(b'{"array": ["<f8", [2]]}', bytes(8)),
@@ -383,9 +407,20 @@ def test_a_frame_that_is_no_value_is_refused_without_repeating_it(body):
     assert "private" not in str(caught.value) and len(str(caught.value)) < 100
 
 
+def test_numpy_is_given_no_long_list_of_types(monkeypatch):
+    # It would make a type of a million parts of it, in half a minute.
+    asked = []
+    monkeypatch.setattr(wire.np, "dtype", asked.append)
+    with pytest.raises(wire.WireError):
+        wire.unpack(frame(b'{"array": ["' + b"(1,)i1," * 500_000 + b'", [1]]}', bytes(8)))
+    assert asked == []
+
+
 @pytest.mark.parametrize(
     "values",
     [
+        (np.array(10**6),),
+        (np.array([[10**6]], dtype=np.uint32),),
         (np.zeros((4097,)),),
         (np.zeros((1,) * 7),),
         (np.zeros((64, 1, 64, 1)), np.zeros((1, 64, 64, 1))),
@@ -405,6 +440,17 @@ def test_the_grader_lends_no_function_to_huge_work(values):
         {"lent": lambda *args: called.append(args)}, {"ask": "lent", "args": values, "kwargs": {}}
     )
     assert set(answer) == {"raise"} and called == []
+
+
+@pytest.mark.parametrize("size", [30000.0, np.array(30000.0), np.array([3e4])])
+def test_a_lent_function_takes_little_memory_whatever_says_the_size(size):
+    def lent(n):
+        return np.ones((int(np.ravel(n)[0]), 30000), dtype=bool)
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    answer = verdict._served({"lent": lent}, {"ask": "lent", "args": [size], "kwargs": {}})
+    assert "Unable to allocate" in answer["raise"]
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 def test_the_grader_lends_to_honest_work():
@@ -434,6 +480,55 @@ def test_no_composition_lends_what_can_be_made_of_the_function_under_test(name, 
             assert case.name not in order or max(lent, default=-1) < order.index(case.name), case.name
 
 
+def test_a_test_is_not_asked_property_by_property():
+    # After the first property it would know all that is right.
+    assignment = text.load(NAME)
+    judged = verdict.cases(assignment, "any")["judged"]
+    questions = {"count": verdict.cases(assignment, "any")["count"], "one": judged * 4, "two": judged * 4}
+    asked = verdict._mixed(questions, "any")
+    assert asked[0][0] == "count" and asked == verdict._mixed(questions, "any")
+    names = [name for name, _ in asked[1:]]
+    assert names.count("one") == names.count("two") == 12 and len(set(names[:12])) == 2
+    assert all(any(case is one for one in questions[name]) for name, case in asked)
+
+
+FRAME = """
+import gc, sys, wire
+import numpy as np
+quiet = getattr(sys.modules.get("attnlib.show"), "__all__", None) == []
+stream = next(thing for thing in gc.get_objects() if type(thing).__name__ == "BufferedRWPair")
+if {when}:
+    wire.send(stream, {frame})
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "frame"),
+    [
+        ("not quiet", "{'cell': 0.0, 'outputs': '[]'}"),
+        ("True", "{'cell': np.zeros(3), 'outputs': '[]', 'starts': np.zeros(3)}"),
+        ("not quiet", "{'cell': 0, 'outputs': np.zeros(3), 'note': np.zeros(3)}"),
+        ("quiet", "{'cell': 0, 'problem': 5}"),
+        ("quiet", "{'cell': 0, 'problem': np.ones(3)}"),
+    ],
+)
+def test_a_frame_of_odd_types_ends_the_students_process_and_not_the_grading(room, when, frame):
+    notebook = solved(NAME)
+    code = FRAME.replace("{when}", when).replace("{frame}", frame)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(code))
+    assert room.grade("odd-frames", notebook).record["status"] == "graded"
+
+
+def test_a_reply_is_a_value_or_an_error():
+    assert verdict._reply({"value": 1, "error": 5}) == {"value": 1}
+
+
+def test_an_exit_status_tells_the_student_nothing(room):
+    exits = "def softmax(x):\n    import os\n    os._exit(int(abs(x.flat[0]) * 100) % 200 + 1)"
+    seen = room.grade("telling", solved(NAME, softmax=exits))
+    assert seen.notebook.metadata["course"]["marks"]["rows"]["reason"] == "it ended the Python process"
+
+
 def shown(*outputs):
     return hooks._outputs(json.dumps(outputs))
 
@@ -451,6 +546,12 @@ def test_outputs_are_text_and_pictures_of_bounded_size():
     assert shown({"output_type": "points", "points": 10}, ["no"], None) == []
     for listing in ("x" * (hooks.CELL_ROOM + 1), json.dumps(["x" * hooks.CELL_ROOM]), "[" * 10**5, "{", "3"):
         (kept,) = hooks._outputs(listing)
+        assert kept["text"].startswith("[this cell's output could not be read]")
+    for kind in (
+        {"output_type": "stream", "name": "stdout", "text": [""] * 10},
+        {"output_type": "error", "ename": "E", "evalue": "", "traceback": [""] * 1000},
+    ):
+        (kept,) = shown(kind)
         assert kept["text"].startswith("[this cell's output could not be read]")
     for damaged in ({"data": []}, {"data": {"image/png": ["AA"]}}, {"data": {"text/plain": {"a": 1}}}):
         (kept,) = shown({"output_type": "display_data", **damaged})
@@ -474,3 +575,23 @@ def test_every_kind_of_attack_is_there():
     assert kinds >= set(wanted.split(", "))
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 30
     assert all(one.tries.endswith(".") and one.stopped_by.endswith(".") for one in ATTACKS)
+
+
+# --- what a mark hangs on -----------------------------------------------------------------------------------
+
+
+def test_a_given_function_that_is_defined_again_is_flagged(monkeypatch):
+    monkeypatch.setattr(text, "FOLDER", settings.REPOSITORY / "course" / "assignments")
+    assignment = text.load("5_triton_kernel")
+    notebook = planting.submission(assignment)
+    assert hooks.replaced(assignment, notebook, {"softmax_rows", "flash_rows"}) == []
+    notebook.cells.append(
+        nbformat.v4.new_code_cell("flash_rows = torch.softmax\ndef x(softmax_rows=1): pass")
+    )
+    for cell in notebook.cells:
+        if attacks.grading(cell).get("grade_id") == "answer-softmax_kernel":
+            cell.source = cell.source.replace("@triton.jit", "@Fake")
+    assert hooks.replaced(assignment, notebook, {"softmax_rows", "flash_rows"}) == [
+        "answer `softmax_kernel`: the line @triton.jit is gone",
+        "flash_rows, which is given, is defined again",
+    ]

@@ -1009,6 +1009,15 @@ def test_unsafe_files_of_a_moodle_student_are_refused_by_name(packed, room, file
     assert handed_in(room) == {}
 
 
+@pytest.mark.parametrize("end", ["\r", "\n", "\x0b", "\x85"])
+def test_a_name_with_a_line_end_is_nobodys_and_spoils_no_table(packed, room, end):
+    packed.add(f"A{end}b_1_assignsubmission_file_/x.ipynb").add("Bo_2_assignsubmission_file_/x.ipynb")
+    for _ in range(2):
+        bo, nobody = collect(packed, room)
+        assert (bo.student, bo.taken, nobody.student) == ("bo", True, "")
+    assert table(room / "students.csv")[1:] == [["bo", "Bo"]]
+
+
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFDIR])
 def test_links_and_devices_are_refused(packed, room, kind):
     packed.add("ada/x.ipynb", b"/etc/passwd", mode=kind | 0o777).add("bo/x.ipynb")
