@@ -7,7 +7,8 @@ What it does, in the order of a build:
    outputs carry for JupyterLab;
 3. gives each page a description, a notebook link, and only the scripts that it uses: the widgets' code goes
    to pages that have a widget;
-4. writes ``404.html``, cuts the two fonts down to the signs in use, removes theme files that nobody loads.
+4. writes ``404.html``, removes theme files that nobody loads, and cuts the two fonts down to the signs in use
+   and the theme's style sheets to the rules in use.
 """
 
 import re
@@ -21,6 +22,7 @@ from sphinx.locale import admonitionlabels
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
+from stylesheet import lean, names_in_use
 from texmath import FONT, FormulaError, plain, to_mathml
 from webfont import icon_rules, math_characters, subset
 
@@ -32,6 +34,7 @@ REGION = re.compile(r'role="region" aria-label="([^"]*)"')
 TRAIL = re.compile(r"[^\s\w(\[“‘]+|s\b|-\w+")
 WIDGET = 'class="attn-widget"'
 DESCRIPTION_LENGTH = 155
+OWN_STYLES = ("palette.css", "show.css", "widgets.css", "book.css")
 # Theme files that no page of this book asks for.
 UNUSED = (
     "scripts/fontawesome.js*",
@@ -286,11 +289,12 @@ def finish(app, exception):
     out = Path(app.outdir)
     _write_not_found(app, out)
     _write_front_door(app, out)
-    _cut_fonts(out)
     for pattern in UNUSED:
         for path in (out / "_static").glob(pattern):
             if path.is_file():
                 path.unlink()
+    _cut_fonts(out)
+    _cut_styles(out)
 
 
 def _write_not_found(app, out):
@@ -345,11 +349,19 @@ def _cut_fonts(out):
     style.write_text(text, encoding="utf-8")
     solid = static / "vendor/fontawesome/webfonts/fa-solid-900.woff2"
     subset(solid, icons, solid)
-    for path in [*static.rglob("*.css"), *static.rglob("*.js")]:
-        text = path.read_text(encoding="utf-8")
-        lean = re.sub(r"/\*# sourceMappingURL=.*?\*/|//# sourceMappingURL=.*", "", text)
-        if lean != text:
-            path.write_text(lean, encoding="utf-8")
+
+
+def _cut_styles(out):
+    """A theme's rules for what no page and no script has are most of it, and each costs time on a phone."""
+    static = out / "_static"
+    scripts = {path: path.read_text(encoding="utf-8") for path in static.rglob("*.js")}
+    pages = (path.read_text(encoding="utf-8") for path in out.rglob("*.html"))
+    names = names_in_use(pages, scripts.values())
+    for path in static.rglob("*.css"):
+        if path.name not in OWN_STYLES:
+            path.write_text(lean(path.read_text(encoding="utf-8"), names), encoding="utf-8")
+    for path, text in scripts.items():
+        path.write_text(re.sub(r"//# sourceMappingURL=.*", "", text), encoding="utf-8")
 
 
 def setup(app):
@@ -373,5 +385,6 @@ def setup(app):
     app.connect("doctree-resolved", name_empty_headers)
     # After the theme's own handlers, which add scripts.
     app.connect("html-page-context", fill_page, priority=900)
-    app.connect("build-finished", finish)
+    # After the theme, which writes the colours of code at the end.
+    app.connect("build-finished", finish, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
