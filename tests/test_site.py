@@ -103,8 +103,11 @@ def test_library_styles_come_from_the_library(pages):
     (show,) = (ROOT / "attnlib").rglob("show.css")
     assert (SITE / "_static" / "show.css").read_bytes() == show.read_bytes()
     for name in NAMES:
+        (link,) = check_site.parse(pages[f"{name}.html"]).select("link[rel=stylesheet]")
+        joined = (SITE / f"{name}.html").parent.joinpath(link["href"]).read_text(encoding="utf-8")
         for sheet in ("palette.css", "show.css", "book.css"):
-            assert f"_static/{sheet}" in pages[f"{name}.html"]
+            assert sheet in link["data-parts"].split()
+        assert palette.css().strip() in joined and show.read_text(encoding="utf-8").strip() in joined
 
 
 def test_theme_leftovers_are_gone(pages):

@@ -22,7 +22,7 @@ from sphinx.locale import admonitionlabels
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
-from stylesheet import lean, names_in_use
+from stylesheet import join, lean, names_in_use
 from texmath import FONT, FormulaError, plain, to_mathml
 from webfont import icon_rules, math_characters, subset
 
@@ -358,8 +358,9 @@ def _cut_styles(out):
     pages = (path.read_text(encoding="utf-8") for path in out.rglob("*.html"))
     names = names_in_use(pages, scripts.values())
     for path in static.rglob("*.css"):
-        if path.name not in OWN_STYLES:
+        if path.name not in OWN_STYLES and not path.name.startswith("site-"):
             path.write_text(lean(path.read_text(encoding="utf-8"), names), encoding="utf-8")
+    join(out)
     for path, text in scripts.items():
         path.write_text(re.sub(r"//# sourceMappingURL=.*", "", text), encoding="utf-8")
 
