@@ -95,8 +95,8 @@ def _reachable(selector, names):
 def join(site):
     """Give each page of a built site one style sheet, which holds those that the page named, in their order.
 
-    A phone waits for each of them in turn. The joined file's name has its digest, and the page keeps the list of
-    parts: a later build that leaves a page alone still finds them.
+    A phone waits for each of them in turn. The joined file's name has its digest, and the page keeps the list
+    of parts: a later build that leaves a page alone still finds them.
 
     Parameters
     ----------

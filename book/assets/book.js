@@ -1,12 +1,14 @@
 // Small helps; every page reads in full without them.
 (() => {
   // A box that scrolls can be reached by keyboard; one that does not is no stop on the way.
-  const boxes = document.querySelectorAll(".math-scroll, .attn-scroll");
+  const boxes = [...document.querySelectorAll(".math-scroll, .attn-scroll")];
   const stops = () => {
-    for (const box of boxes) {
-      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-      else box.removeAttribute("tabindex");
-    }
+    // All is measured before anything is changed: else the browser lays out the page again for each box.
+    const scrolls = boxes.map((box) => box.scrollWidth > box.clientWidth);
+    boxes.forEach((box, at) => {
+      if (!scrolls[at]) box.removeAttribute("tabindex");
+      else if (box.tabIndex !== 0) box.tabIndex = 0;
+    });
   };
   addEventListener("resize", stops);
   document.fonts?.ready.then(stops);
