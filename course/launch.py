@@ -66,6 +66,9 @@ def _is_root():
     return os.geteuid() == 0
 
 
+# In the trial, too: a clone or an environment that is closed to other users shows here.
+import worker  # noqa: E402
+
 if plan["descriptor"] is None:
     found = {
         f"it can reach {path}": os.path.exists(path) and bool(os.listdir(path) if os.path.isdir(path) else 1)
@@ -77,6 +80,4 @@ if plan["descriptor"] is None:
     found["it sees other processes"] = len([name for name in os.listdir("/proc") if name.isdigit()]) > 2
     print(json.dumps(found))
 else:
-    import worker
-
     worker.main(plan["descriptor"])

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -276,6 +277,23 @@ def test_a_bubblewrap_that_does_not_isolate_is_not_used(tmp_path, monkeypatch):
     sandbox.check.cache_clear()
     try:
         with pytest.raises(sandbox.SandboxError):
+            sandbox.check()
+    finally:
+        sandbox.check.cache_clear()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root hands student code to another user")
+def test_a_clone_that_is_closed_to_other_users_is_named(tmp_path, monkeypatch):
+    for name in ("launch.py", "worker.py", "wire.py"):
+        shutil.copy(sandbox.HERE / name, tmp_path)
+    shutil.copy(sandbox.HERE / "sandboxed.py", tmp_path)
+    monkeypatch.setattr(sandbox, "HERE", tmp_path)
+    sandbox.check.cache_clear()
+    try:
+        sandbox.check()
+        sandbox.check.cache_clear()
+        (tmp_path / "worker.py").chmod(0o600)
+        with pytest.raises(sandbox.SandboxError, match=r"Permission denied: '/opt/grader/worker\.py'"):
             sandbox.check()
     finally:
         sandbox.check.cache_clear()
