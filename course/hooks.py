@@ -81,8 +81,8 @@ class AsText(Preprocessor):
 
     def preprocess_cell(self, cell, resources, index):
         if cell.cell_type != "code" and not cell.metadata.get("nbgrader", {}).get("locked"):
-            plain = re.sub(r"&(?=[#\w])", "&amp;", cell.source)
-            plain = re.sub(r"<(?=[\w/!?])", "&lt;", plain)
+            # Before a space neither sign begins anything, and in formulas and code &lt; would show.
+            plain = re.sub(r"([<&])(?=[\w/!?#\\])", r"\1 ", cell.source)
             # Markdown takes a backslash before a colon away.
             plain = re.sub(r"(javascript|vbscript|data|file)[\s\\]*:", r"\1&#58; ", plain, flags=re.I)
             cell.cell_type = "markdown"

@@ -355,6 +355,10 @@ def test_the_page_for_marking_runs_nothing_that_a_student_wrote(room):
         ("![a [b][c]\n\n[c]: http://example.org/a.png", "example.org", "<img"),
         # A picture of a kind that is not kept, as a GIF, ended nbconvert, and nobody could mark the answer.
         ("![gone](attachment:a.gif)", "gone", "<img"),
+        ("$i<j$ and `k<l`", "<code>k&lt; l</code>", "&amp;lt;"),
+        ("<b onclick='alert(1)'>x", "&lt; b", "<b"),
+        (r"<\!-- <\/p> <\?x", "--", "<!"),
+        (r"[x](&#106;avascript&#58;alert(1)) &lt;i>", "alert", 'href="java'),
         ("![mine](attachment:my%20own.png) and words", 'src="data:image/png;base64,AAAA"', "&#33;"),
     ],
 )
