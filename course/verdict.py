@@ -128,8 +128,7 @@ def _vocabulary(found, secret, assignment):
         return {name: right for name, right in pieces.items() if place.get(name, -1) < last}
 
     def rng(number):
-        digest = hashlib.sha256(f"{secret}/{assignment.name}/{number}".encode()).digest()
-        return np.random.default_rng(int.from_bytes(digest[:16], "big"))
+        return _rng(f"{secret}/{assignment.name}/{number}")
 
     def expect(function, args, oracle, tol=None, *, kwargs=None, pieces=None):
         kwargs = kwargs or {}
@@ -161,6 +160,12 @@ def _vocabulary(found, secret, assignment):
         "refuses": refuses,
         "judge": judge,
     }
+
+
+def _rng(words):
+    """Random numbers that depend on these words alone."""
+    digest = hashlib.sha256(words.encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
 
 def _choice(cell):
@@ -397,8 +402,7 @@ def _mixed(questions, secret):
             places.setdefault(case.name, []).append(place)
     mixed = list(listed)
     for test, at in places.items():
-        seed = int.from_bytes(hashlib.sha256(f"{secret}/{test}".encode()).digest()[:16], "big")
-        for place, other in zip(at, np.random.default_rng(seed).permutation(at), strict=True):
+        for place, other in zip(at, _rng(f"{secret}/{test}").permutation(at), strict=True):
             mixed[place] = listed[other]
     return mixed
 

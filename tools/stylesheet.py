@@ -111,7 +111,7 @@ def join(site):
         If a style sheet imports another: that counts at the head of a file only.
     """
     static = site / "_static"
-    made = {}
+    styles, made = {}, {}
     for page in sorted(site.rglob("*.html")):
         html = page.read_text(encoding="utf-8")
         links = list(LINK.finditer(html))
@@ -119,8 +119,10 @@ def join(site):
             continue
         before = PARTS.search(links[0][0])
         named = [urlsplit(link[1]).path for link in links]
-        names = before[1].split() if before else [name.partition("_static/")[2] for name in named]
-        style = "".join(_from_static(static / name, static) for name in names)
+        names = tuple(before[1].split() if before else [name.partition("_static/")[2] for name in named])
+        if names not in styles:
+            styles[names] = "".join(_from_static(static / name, static) for name in names)
+        style = styles[names]
         joined = f"site-{hashlib.sha256(style.encode()).hexdigest()[:10]}.css"
         made[joined] = style
         folder = named[0].partition("_static/")[0]
