@@ -45,7 +45,7 @@ def made_up(name="NVIDIA H200"):
         "date": "2026-12-01",
         "commit": "0123456789abcdef",
         "command": "python tools/record_gpu.py",
-        "versions": {"torch": "2.13.0", "triton": "3.7.0", "cuda": None},
+        "versions": {"torch": "2.13.0", "triton": "3.7.1", "cuda": None},
         "settings": {"interpreter": False},
         "rows": rows,
     }
@@ -241,7 +241,7 @@ def test_a_recording(page):
     assert rows(page)["the plain formula"] == ["–"] * 3
     assert f"Not measured: the plain formula ({REASON})." in page.locator(".attn-gpu-words").inner_text()
     assert (
-        "2026-12-01, torch 2.13.0, Triton 3.7.0, commit 01234567"
+        "2026-12-01, torch 2.13.0, Triton 3.7.1, commit 01234567"
         in page.locator(".attn-gpu-note").inner_text()
     )
     agrees(page, "H200")
