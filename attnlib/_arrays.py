@@ -4,6 +4,7 @@ import operator
 
 import array_api_compat
 
+from ._torch import full_precision
 from .errors import ShapeError
 
 
@@ -50,6 +51,22 @@ def statistics_dtype(xp, dtype):
             f"got type {dtype}, wanted floating point: convert it, as in array * 1.0"
         )
     return xp.float32 if xp.finfo(dtype).bits < 32 else dtype
+
+
+def common_dtype(xp, **arrays):
+    """The floating type that holds the numbers of all `arrays`; integers and booleans are refused."""
+    for name, array in arrays.items():
+        if not xp.isdtype(array.dtype, "real floating"):
+            raise ShapeError(
+                f"{name} has type {array.dtype}, wanted floating point: convert it, as in {name} * 1.0"
+            )
+    return xp.result_type(*(array.dtype for array in arrays.values()))
+
+
+def product(xp, left, right):
+    """The matrix product, in the type of its factors whatever torch's autocast says."""
+    with full_precision(left):
+        return xp.matmul(left, right)
 
 
 def constant(xp, number, like):

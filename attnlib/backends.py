@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 
 from . import heads, kernels, masks, torch_path
 from ._arrays import namespace, statistics_dtype
+from ._torch import above_zero, full_precision, refuse_transforms
 from .errors import AttnError
 
 try:
@@ -234,6 +235,7 @@ def flex_attention(
         "enable_gqa": enable_gqa,
     }
     scale, offset = torch_path._check(query, key, value, attn_mask, **options)
+    refuse_transforms("flex_attention", query, key, value, attn_mask)
     compiled = query.device.type != "cpu" if compiled is None else compiled
     _require_flex(query, key, value, compiled)
     if attn_mask is not None:
@@ -261,6 +263,7 @@ def flex_attention(
             **options | {"scale": scale, "enable_gqa": enable_gqa},
             return_lse=return_lse,
         )
+    q, scale = above_zero(q, scale)
     how = {"scale": scale, "enable_gqa": enable_gqa}
     if offset is not None:
         how["block_mask"] = _causal_tiles(
@@ -268,7 +271,8 @@ def flex_attention(
         )
     elif attn_mask is not None:
         how |= _rules(_four_axis_mask(attn_mask, lead), q, k)
-    output, lse = _flex(compiled)(q, k, v, **how)
+    with full_precision(q):
+        output, lse = _flex(compiled)(q, k, v, **how)
     pad = torch.nn.functional.pad
     if n_blind:  # padding copies
         output = pad(output, (0, 0, n_blind, 0))
@@ -309,8 +313,6 @@ def _try(name, query, key, value, attn_mask=None, **options):
             f"torch has it for {' and '.join(places)} only, and these tensors are on {where}",
         )
     *arrays, lead = kernels._four_axes(query, key, value, wanted["enable_gqa"])
-    # The fused kernels read rows of neighbours.
-    arrays = [a if a.stride(-1) == 1 else a.contiguous() for a in arrays]
     if attn_mask is not None:
         attn_mask = _four_axis_mask(attn_mask, lead)
     with warnings.catch_warnings(record=True) as heard:

@@ -8,11 +8,19 @@ there before the softmax, a "weight" what stands there after it.
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 from array_api_compat import device
 from numpy import broadcast_shapes
 
 from . import heads, masks
-from ._arrays import constant, namespace, statistics_dtype
+from ._arrays import (
+    common_dtype,
+    constant,
+    namespace,
+    product,
+    statistics_dtype,
+    whole_number,
+)
 from .errors import AttnError, MaskError, ShapeError
 
 
@@ -55,12 +63,12 @@ def scores(query, key):
     Returns
     -------
     array, shape (..., Tq, Tk)
-        Entry (i, j) is query i · key j; at least float32.
+        Entry (i, j) is query i · key j; the wider of the two types, at least float32.
 
     Raises
     ------
     ShapeError
-        If the widths differ.
+        If the widths differ, or one is not floating.
 
     Notes
     -----
@@ -82,10 +90,9 @@ def scores(query, key):
             f"query has width {query.shape[-1]}, key has width {key.shape[-1]}: a dot product needs equal "
             f"widths; split both into the same number of heads"
         )
-    dtype = statistics_dtype(xp, query.dtype)
-    return xp.matmul(
-        xp.astype(query, dtype), xp.matrix_transpose(xp.astype(key, dtype))
-    )
+    dtype = statistics_dtype(xp, common_dtype(xp, query=query, key=key))
+    query, key = xp.astype(query, dtype), xp.astype(key, dtype)
+    return product(xp, query, xp.matrix_transpose(key))
 
 
 def default_scale(width):
@@ -104,7 +111,7 @@ def default_scale(width):
     Raises
     ------
     ShapeError
-        If `width` is 0.
+        If `width` is no whole number of at least 1: there is no 1/√0.
 
     Notes
     -----
@@ -115,11 +122,7 @@ def default_scale(width):
     >>> default_scale(4)
     0.5
     """
-    if width == 0:
-        raise ShapeError(
-            "query and key have width 0, wanted at least 1: there is no 1/sqrt(0)"
-        )
-    return 1.0 / math.sqrt(width)
+    return 1.0 / math.sqrt(whole_number(width, "the width of query and key"))
 
 
 def scale_scores(x, scale):
@@ -147,7 +150,7 @@ def scale_scores(x, scale):
     >>> scale_scores(np.array([2.0, 0.0, 6.0]), default_scale(4))
     array([1., 0., 3.])
     """
-    return x * _finite(scale)
+    return x * finite_scale(scale, _largest(namespace(x=x), x))
 
 
 def apply_mask(scaled, attn_mask=None):
@@ -245,12 +248,12 @@ def weighted_sum(weights, value):
     Returns
     -------
     array, shape (..., Tq, d_v)
-        Type of `weights`.
+        The wider of the two types.
 
     Raises
     ------
     ShapeError
-        If there is not one value row per weight.
+        If there is not one value row per weight, or one is not floating.
 
     Notes
     -----
@@ -270,7 +273,8 @@ def weighted_sum(weights, value):
             f"weights have {weights.shape[-1]} columns (keys), value has {value.shape[-2]} rows: wanted one "
             f"value row per key"
         )
-    return xp.matmul(weights, xp.astype(value, weights.dtype))
+    dtype = common_dtype(xp, weights=weights, value=value)
+    return product(xp, xp.astype(weights, dtype), xp.astype(value, dtype))
 
 
 def attention(
@@ -446,14 +450,48 @@ def _empty_rows(xp, x, attn_mask):
     return empty | ~xp.any(allowed, axis=-1, keepdims=True)
 
 
-def _finite(scale):
-    try:
-        factor = float(scale)
-    except (TypeError, ValueError):
-        factor = math.nan
-    if not math.isfinite(factor):
+def _largest(xp, x):
+    """The largest number of the type in which the scores of `x` are computed."""
+    return float(xp.finfo(statistics_dtype(xp, x.dtype)).max)
+
+
+def finite_scale(scale, largest):
+    """`scale` as a Python float that the type of the scores can hold.
+
+    Parameters
+    ----------
+    scale : float
+        Anything else than one real number is refused; so is a tensor that wants a gradient, which a float
+        would not send back.
+    largest : float
+        The largest number of that type.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    AttnError
+        As said.
+    """
+    if getattr(scale, "requires_grad", False):
         raise AttnError(
-            f"scale is {scale!r}, wanted one finite number such as 1 / sqrt(d_h)"
+            "scale is a tensor that wants a gradient, wanted a number: multiply the query by it, and give "
+            "scale=1.0"
+        )
+    try:
+        # A bool and an array of one entry are numbers to float(), and nobody means them.
+        single = (
+            not isinstance(scale, bool | np.bool_ | str)
+            and getattr(scale, "ndim", 0) == 0
+        )
+        factor = float(scale) if single else math.nan
+    except (TypeError, ValueError, OverflowError):
+        factor = math.nan
+    if not abs(factor) <= largest:
+        raise AttnError(
+            f"scale is {scale!r}, wanted one finite number such as 1 / sqrt(d_h), at most {largest:.2g}"
         )
     return factor
 
@@ -522,11 +560,8 @@ def check_inputs(query, key, value, scale=None, enable_gqa=False):
     xp = namespace(query=query, key=key, value=value)
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     _require_rows(query=query, key=key, value=value)
-    for name, array in (("query", query), ("key", key), ("value", value)):
-        if not xp.isdtype(array.dtype, "real floating"):
-            raise ShapeError(
-                f"{name} has type {array.dtype}, wanted floating point: convert it, as in {name} * 1.0"
-            )
+    common_dtype(xp, query=query, key=key, value=value)
+    for name, array in (("key", key), ("value", value)):
         if array.dtype != query.dtype:
             raise ShapeError(
                 f"{name} has type {array.dtype}, query has {query.dtype}: wanted one type for all"
@@ -539,8 +574,9 @@ def check_inputs(query, key, value, scale=None, enable_gqa=False):
     if enable_gqa:
         key, value = _share_heads(query, key, value)
     _require_leading_axes(query=query, key=key, value=value)
-    scale = default_scale(query.shape[-1]) if scale is None else _finite(scale)
-    return query, key, value, scale
+    if scale is None:
+        return query, key, value, default_scale(query.shape[-1])
+    return query, key, value, finite_scale(scale, _largest(xp, query))
 
 
 def check_mask(query, key, attn_mask, is_causal, causal_align):

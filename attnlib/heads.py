@@ -1,6 +1,6 @@
 """From token vectors to heads and back: projections, splitting, merging, grouped heads."""
 
-from ._arrays import namespace, whole_number
+from ._arrays import namespace, product, whole_number
 from .errors import ShapeError
 
 
@@ -33,7 +33,7 @@ def project(x, weight):
             f"x has shape {tuple(x.shape)} and weight {tuple(weight.shape)}: wanted x (..., T, d_in) and "
             f"weight (d_in, d_out) with the same d_in; a torch nn.Linear weight must be transposed first"
         )
-    return xp.matmul(x, weight)
+    return product(xp, x, weight)
 
 
 def split_heads(x, n_heads):

@@ -10,6 +10,11 @@ from functools import cache
 
 from . import core, masks
 from ._arrays import namespace
+from ._torch import (
+    above_zero,
+    refuse_second_derivative,
+    refuse_transforms,
+)
 from .errors import AttnError, MaskError, ShapeError
 
 try:
@@ -102,9 +107,8 @@ def flash_attention(
         )
     if scale is None:
         scale = core.default_scale(query.shape[-1])
-    scale = core.scale_scores(1.0, scale)
-    if scale <= 0:  # the kernel takes a row's maximum before it scales
-        query, scale = query * (-1.0 if scale else 0.0), -scale or 1.0
+    largest = torch.finfo(torch.float32).max
+    query, scale = above_zero(query, core.finite_scale(scale, largest))
     q, k, v, lead = _four_axes(query, key, value, enable_gqa)
     output, lse = _OPERATOR(q, k, v, scale, is_causal, offset)
     output = output.reshape(*lead, *output.shape[-2:])
@@ -124,6 +128,7 @@ def _check(query, key, value, is_causal, causal_align, enable_gqa):
     """Refuse what does not fit together, and what the kernels cannot do."""
     arrays = {"query": query, "key": key, "value": value}
     namespace(**arrays)
+    refuse_transforms("the Triton kernel", *arrays.values())
     if not isinstance(query, torch.Tensor):
         raise ShapeError(
             f"query is a {type(query).__name__}, wanted a torch tensor"
@@ -203,6 +208,7 @@ def _register():
         ctx.save_for_backward(query, key, value, *output)
 
     def differentiate(ctx, grad_output, grad_lse):
+        refuse_second_derivative("the Triton kernel")
         gradients = backward(
             *ctx.saved_tensors, grad_output, grad_lse, *ctx.how
         )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from array_api_compat import device
 
-from ._arrays import constant, namespace, statistics_dtype
+from ._arrays import constant, namespace, product, statistics_dtype
 from .errors import ShapeError
 
 
@@ -131,7 +131,7 @@ def update(state, scores, value, allowed=None):
     return OnlineState(
         row_max,
         factor * state.row_sum + xp.sum(powers, axis=-1),
-        factor[..., None] * state.accumulator + xp.matmul(powers, value),
+        factor[..., None] * state.accumulator + product(xp, powers, value),
         state.seen | seen,
     )
 

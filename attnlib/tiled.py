@@ -16,11 +16,13 @@ from . import core, masks, online
 from ._arrays import (
     constant,
     namespace,
+    product,
     statistics_dtype,
     to_library,
     whole_number,
 )
-from .errors import AttnError, ShapeError
+from ._torch import refuse_second_derivative, refuse_transforms
+from .errors import ShapeError
 
 
 class TileStep(NamedTuple):
@@ -162,6 +164,7 @@ def flash_attention(
         "block_k": block_k,
     }
     arrays = (query, key, value, attn_mask)
+    refuse_transforms("flash_attention", *arrays)
     if any(is_torch_array(a) and a.requires_grad for a in arrays):
         output, lse = _torch_function().apply(*arrays, how)
     else:
@@ -337,7 +340,7 @@ def unscaled_gradient(grad_scores, scale):
 def to_keys(tile, rows):
     """Each key collects from all queries: the transposed tile times the queries' rows."""
     xp = namespace(tile=tile)
-    return xp.matmul(xp.matrix_transpose(tile), rows)
+    return product(xp, xp.matrix_transpose(tile), rows)
 
 
 def sum_groups(gradient, n_heads):
@@ -415,7 +418,7 @@ def _tile_gradients(plan, saved, rows, cols):
     )
     weights = weights_again(scores, lse)
     g, v, q, k = (xp.astype(a, scores.dtype) for a in (grad_output, v, q, k))
-    grad_weights = xp.matmul(g, xp.matrix_transpose(v))
+    grad_weights = product(xp, g, xp.matrix_transpose(v))
     return weights, score_gradient(weights, grad_weights, delta), q, k, g
 
 
@@ -432,8 +435,8 @@ def _query_pass(xp, plan, saved):
             if tile is None:
                 continue
             _, grad_scores, _, k, _ = tile
-            grad_query[..., rows, :] += xp.matmul(
-                unscaled_gradient(grad_scores, plan.scale), k
+            grad_query[..., rows, :] += product(
+                xp, unscaled_gradient(grad_scores, plan.scale), k
             )
             if grad_mask is not None:
                 piece = _mask_tile(grad_mask, rows, cols)
@@ -492,12 +495,7 @@ def _torch_function():
 
         @staticmethod
         def backward(ctx, grad_output, grad_lse):
-            # once_differentiable would let a penalty on the gradient vanish where dO is a constant.
-            if torch.is_grad_enabled():
-                raise AttnError(
-                    "flash_attention has no second derivative, and create_graph=True asks for one: "
-                    "use attention, which has"
-                )
+            refuse_second_derivative("flash_attention")
             query, key, value, output, lse, attn_mask = ctx.saved_tensors
             if grad_output is None:
                 grad_output = torch.zeros_like(output)
@@ -546,6 +544,7 @@ def _plan(
     block_q=128,
     block_k=128,
 ):
+    refuse_transforms("flash_attention", query, key, value, attn_mask)
     query, key, value, scale = core.check_inputs(
         query, key, value, scale, enable_gqa
     )

@@ -9,6 +9,13 @@ from numpy import broadcast_shapes, ndindex
 
 from . import core, heads, masks
 from ._arrays import namespace, statistics_dtype, whole_number
+from ._torch import (
+    above_zero,
+    full_precision,
+    is_transformed,
+    refuse_second_derivative,
+    refuse_transforms,
+)
 from .errors import AttnError, ShapeError
 
 try:
@@ -112,21 +119,24 @@ def sdpa(
             heads.repeat_heads(key, times),
             heads.repeat_heads(value, times),
         )
-    how, seeing, n_blind = {"scale": abs(scale)}, None, 0
+    seeing, n_blind = None, 0
+    if return_lse:
+        refuse_transforms("sdpa with return_lse", query, key, value, attn_mask)
+    how = {}
     if attn_mask is not None:
         query, key, value = _forget_unseen(query, key, value, attn_mask)
         how["attn_mask"], seeing = _torch_mask(attn_mask, query.dtype)
     lead = broadcast_shapes(*(x.shape[:-2] for x in (query, key, value)))
     q, k, v = (x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
-    if scale < 0:
-        q = -q
+    q, how["scale"] = above_zero(q, scale)
     if offset is not None:
         n_blind, n_k = max(0, -offset), _n_seen(offset, q, k)
         q, k, v = q[..., n_blind:, :], k[..., :n_k, :], v[..., :n_k, :]
         how["is_causal"] = offset <= 0
         if offset > 0:
             how["attn_mask"] = causal_lower_right(q.shape[-2], n_k)
-    output, lse = _torch_attention(q, k, v, how, return_lse)
+    with full_precision(q):
+        output, lse = _torch_attention(q, k, v, how, return_lse)
     if n_blind:  # even a padding of nothing would copy
         output = torch.nn.functional.pad(output, (0, 0, n_blind, 0))
     if seeing is not None:
@@ -201,6 +211,7 @@ def fast_attention(
     )
     options = _options(query, attn_mask, scale, offset, block_q, block_k)
     inputs = (query, key, value, attn_mask)
+    refuse_transforms("fast_attention", *inputs)
     if enable_gqa:
         inputs = _grouped(*inputs)
     if attn_mask is not None:
@@ -258,13 +269,14 @@ def _forget_unseen(query, key, value, attn_mask):
     """Zeros for what the mask shows to nobody, if it holds what a weight of 0 might not remove."""
     xp = namespace(query=query)
     dtype = statistics_dtype(xp, query.dtype)
-    # NaN is not below it, and no product of two overflows.
+    # NaN is not below it, and no product of two overflows. A transform has no one answer to compare.
     limit = torch.finfo(dtype).max ** 0.25
     norms = (
         torch.linalg.vector_norm(x.detach(), dtype=dtype)
         for x in (query, key, value)
     )
-    if all(norm <= limit for norm in norms):
+    transformed = is_transformed(query, key, value, attn_mask)
+    if not transformed and all(norm <= limit for norm in norms):
         return query, key, value
     return core.forget_unseen(xp, query, key, value, attn_mask)
 
@@ -299,6 +311,10 @@ def _torch_attention(query, key, value, how, return_lse):
         return (
             query @ key.mT
         ) @ value, None  # zeros that stay attached to the graph
+    # Its kernels read the numbers of a row side by side, and some of them do not look whether they lie so.
+    query, key, value = (
+        x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value)
+    )
     trained = torch.is_grad_enabled() and any(
         x.requires_grad for x in (query, key, value)
     )
@@ -308,7 +324,12 @@ def _torch_attention(query, key, value, how, return_lse):
             kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
             return kernel(query, key, value, **how)
     attend = torch.nn.functional.scaled_dot_product_attention
-    return attend(query, key, value, **how), None
+    try:
+        return attend(query, key, value, **how), None
+    except NotImplementedError as problem:  # a forward-mode derivative
+        raise AttnError(
+            f"torch's own kernel cannot do it ({str(problem).splitlines()[0]}): use attnlib.attention"
+        ) from None
 
 
 # --- our tiles -------------------------------------------------------------------------------------------
@@ -590,21 +611,23 @@ def _autograd_function():
         @staticmethod
         def forward(ctx, query, key, value, attn_mask, options):
             inputs = (query, key, value, attn_mask)
-            output, lse, *state = _forward(*inputs, options)
+            with full_precision(query):
+                output, lse, *state = _forward(*inputs, options)
             ctx.save_for_backward(*inputs, output, *state)
             ctx.set_materialize_grads(False)
             ctx.options = options
             return output, lse
 
         @staticmethod
-        @torch.autograd.function.once_differentiable
         def backward(ctx, grad_output, grad_lse):
+            refuse_second_derivative("fast_attention")
             saved, mask_too = ctx.saved_tensors, ctx.needs_input_grad[3]
             if grad_output is None:
                 grad_output = torch.zeros_like(saved[4])
-            grads = _backward(
-                saved, grad_output, grad_lse, ctx.options, mask_too
-            )
+            with full_precision(grad_output):
+                grads = _backward(
+                    saved, grad_output, grad_lse, ctx.options, mask_too
+                )
             return *grads, *([None] if mask_too else [None, None])
 
     return FastAttention

@@ -152,7 +152,7 @@ def test_default_scale(width):
 
 def test_zero_width_needs_a_scale(lib):
     query, key, value = (lib.array(a) for a in random_qkv(1, (), 2, 3, 0, 2))
-    with pytest.raises(ShapeError, match="width 0, wanted at least 1"):
+    with pytest.raises(ShapeError, match="width of query and key is 0, wanted a whole number of at least 1"):
         attention(query, key, value)
     close(attention(query, key, value, scale=1.0), np.tile(to_numpy(value).mean(axis=0), (2, 1)))
 
@@ -570,7 +570,7 @@ def test_types_that_are_not_floating_are_refused(kind, place, lib):
 
 def test_the_single_steps_refuse_integers_too(lib):
     whole = lib.array(np.ones((2, 2), int))
-    refuse("got type .*int64, wanted floating point", whole, whole, call=scores)
+    refuse("query has type .*int64, wanted floating point", whole, whole, call=scores)
     refuse("got type .*int64, wanted floating point", whole, call=softmax)
 
 

@@ -27,6 +27,7 @@ FLOORS = {
     "errors": 0,
     "examples": 0,
     "palette": 0,
+    "_torch": 0.3,
     "_arrays": 0.5,
     "clues": 1,
     "masks": 1,
@@ -268,7 +269,14 @@ def test_doctests_pass_and_are_there(name):
     module = importlib.import_module(f"attnlib.{name}")
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
-    assert result.attempted > 0 or name in ("errors", "_arrays", "checks", "tiled_checks", "tiled_mistakes")
+    assert result.attempted > 0 or name in (
+        "errors",
+        "_arrays",
+        "_torch",
+        "checks",
+        "tiled_checks",
+        "tiled_mistakes",
+    )
 
 
 def test_pytest_runs_the_doctests_and_turns_warnings_into_errors():

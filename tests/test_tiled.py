@@ -1050,7 +1050,7 @@ def test_a_loss_of_lse_alone():
 def test_second_derivatives_are_refused_not_left_out(loss):
     """With a loss whose dO is constant, torch's own guard would let the penalty vanish without a word."""
     arrays = leaves(random_qkv(12, (), 3, 4, 2, 3))
-    with pytest.raises(AttnError, match="no second derivative.*use attention"):
+    with pytest.raises(AttnError, match="no second derivative.*use attnlib.attention"):
         torch.autograd.grad(loss(flash_attention(*arrays)), arrays, create_graph=True)
 
 

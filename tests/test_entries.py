@@ -1,0 +1,373 @@
+"""What every function that computes attention owes, tried over all of them: no side path skips a guard.
+
+An entry is one way to call one of them. What an entry does not take (a mask, a type) it must refuse in words
+of ours; whatever it does take must come out as plain loops in float64 have it.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from oracle import close, plain_attention, random_qkv, to_numpy
+
+from attnlib import AttnError, attention, attention_steps, backends, kernels, online, torch_path
+from attnlib.layer import multi_head_attention
+from attnlib.masks import causal_mask
+from attnlib.tiled import flash_attention, flash_attention_steps
+
+SINGLE = ("float32", "float16", "bfloat16")
+
+
+def _steps(*arrays, **how):
+    steps = attention_steps(*arrays, **how)
+    return steps.output, steps.lse
+
+
+def _tile_steps(query, key, value, *mask, **how):
+    """The last state of the only row of tiles, finished."""
+    *_, last = flash_attention_steps(query, key, value, *mask, block_q=64, block_k=3, **how)
+    output, lse = online.finish(last.state)
+    return output, lse
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One way to call attention. `call` returns the output, and lse unless `lse` is False."""
+
+    name: str
+    call: Callable
+    lse: bool = True
+    torch_only: bool = True
+    masks: bool = True
+    gradients: bool = True
+    second: bool = False  # derivatives of derivatives
+    dtypes: tuple = ("float64", *SINGLE)
+    transforms: tuple = ()  # of torch.func, natively
+
+    def __call__(self, *arrays, **how):
+        result = self.call(*arrays, **how)
+        return result if self.lse else (result, None)
+
+
+def _lse(function, **fixed):
+    return lambda *arrays, **how: function(*arrays, **how, **fixed, return_lse=True)
+
+
+def _kernel(name):
+    return lambda *arrays, **how: backends.sdpa_backend(name, *arrays, **how)
+
+
+EVERYTHING = ("grad", "vmap", "jvp", "hessian")
+ENTRIES = [
+    Entry("attention", attention, lse=False, torch_only=False, second=True, transforms=EVERYTHING),
+    Entry("attention_steps", _steps, torch_only=False, second=True, transforms=EVERYTHING),
+    Entry("flash_attention", _lse(flash_attention), torch_only=False),
+    Entry("flash_attention in tiles", _lse(flash_attention, block_q=2, block_k=3), torch_only=False),
+    Entry("flash_attention_steps", _tile_steps, torch_only=False, second=True),
+    Entry("fast_attention", _lse(torch_path.fast_attention)),
+    Entry("fast_attention in tiles", _lse(torch_path.fast_attention, block_q=2, block_k=3)),
+    Entry("sdpa", torch_path.sdpa, lse=False),
+    Entry("sdpa with lse", _lse(torch_path.sdpa)),
+    Entry("sdpa_backend math", _kernel("math"), lse=False),
+    Entry("sdpa_backend flash", _kernel("flash"), lse=False),
+    Entry("flex_attention", _lse(backends.flex_attention), gradients=False),
+    Entry("kernels.flash_attention", _lse(kernels.flash_attention), masks=False, dtypes=SINGLE),
+]
+IDS = [entry.name.replace(" ", "-") for entry in ENTRIES]
+every = pytest.mark.parametrize("entry", ENTRIES, ids=IDS)
+NEAR = {
+    "float64": {"rtol": 1e-12, "atol": 1e-12},
+    "float32": {"rtol": 1e-5, "atol": 1e-5},
+    "float16": {"rtol": 4e-3, "atol": 4e-3},
+    "bfloat16": {"rtol": 3e-2, "atol": 3e-2},
+}
+
+
+# --- strides ------------------------------------------------------------------------------------------------
+
+
+def every_second_column(x):
+    """Between the numbers stands NaN, which whoever reads neighbours will find."""
+    wide = np.full((*x.shape[:-1], 2 * x.shape[-1]), np.nan, x.dtype)
+    wide[..., ::2] = x
+    return wide[..., ::2]
+
+
+def columns_first(x):
+    return np.asfortranarray(x)
+
+
+def heads_last(x):
+    return np.ascontiguousarray(np.moveaxis(x, -3, -1)).swapaxes(-1, -1).transpose(0, 3, 1, 2)
+
+
+def tokens_last(x):
+    return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
+def inside_nan(x):
+    """A window of a larger array of NaN, at an odd place."""
+    big = np.full(tuple(n + 3 for n in x.shape), np.nan, x.dtype)
+    place = tuple(slice(1, n + 1) for n in x.shape)
+    big[place] = x
+    return big[place]
+
+
+LAYOUTS = [every_second_column, columns_first, heads_last, tokens_last, inside_nan]
+
+
+def to_torch(x, dtype="float64"):
+    """A tensor with the very strides of the array."""
+    if dtype == "float64":
+        return torch.from_numpy(x)
+    base = x
+    while base.base is not None:
+        base = base.base
+    flat = torch.from_numpy(base.ravel(order="K")).to(getattr(torch, dtype))
+    offset = (x.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // x.itemsize
+    return flat.as_strided(x.shape, [s // x.itemsize for s in x.strides], offset)
+
+
+@every
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_any_strides_give_what_packed_copies_give(entry, layout):
+    packed = random_qkv(1, (2, 3), 5, 7, 4, 4)
+    for dtype, which in itertools.product(entry.dtypes, [(0, 1, 2), (0,), (1,), (2,)]):
+        arrays = [layout(a) if place in which else a for place, a in enumerate(packed)]
+        given = [to_torch(a, dtype) for a in arrays]
+        rounded = [to_numpy(a) for a in given]
+        want = plain_attention(*rounded)
+        output, lse = entry(*given)
+        close(output, want[0], **NEAR[dtype])
+        if lse is not None:
+            close(lse, want[2], **NEAR[dtype])
+        if not entry.torch_only and dtype == "float64":
+            close(entry(*arrays)[0], want[0])
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if not e.torch_only], ids=lambda e: e.name)
+def test_negative_strides_of_numpy(entry):
+    packed = random_qkv(2, (2, 3), 5, 7, 4, 3)
+    turned = [a[..., ::-1, ::-1] for a in packed]
+    close(entry(*turned)[0], plain_attention(*turned)[0])
+
+
+@every
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_overlapping_and_broadcast_memory(entry, dtype):
+    if dtype not in entry.dtypes:
+        dtype = "float32"
+    line = torch.linspace(-1, 1, 40, dtype=getattr(torch, dtype))
+    windows = line.as_strided((2, 5, 4), (3, 1, 1))  # row t starts one number after row t - 1
+    same = line[:4].expand(2, 7, 4)  # one row, seven times
+    column = line[:7, None].expand(2, 7, 4)  # one number, four times: a last stride of 0
+    for key, value in ((same, column), (column, same), (column, column)):
+        output, lse = entry(windows, key, value)
+        want = plain_attention(*(to_numpy(a) for a in (windows, key, value)))
+        close(output, want[0], **NEAR[dtype])
+        if lse is not None:
+            close(lse, want[2], **NEAR[dtype])
+
+
+@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.masks], ids=lambda e: e.name)
+@pytest.mark.parametrize("additive", [False, True], ids=["bool", "bias"])
+def test_any_strides_of_a_mask(entry, additive):
+    arrays = random_qkv(3, (2, 3), 5, 7, 4, 4)
+    allowed = np.random.default_rng(4).random((2, 3, 5, 7)) < 0.7
+    bias = np.where(allowed, np.random.default_rng(5).standard_normal(allowed.shape), -np.inf)
+    mask = bias if additive else allowed
+    views = [columns_first(mask), tokens_last(mask), mask[:, :, :, ::-1][:, :, :, ::-1]]
+    if additive:
+        views += [every_second_column(mask), inside_nan(mask)]
+    given = [torch.from_numpy(a) for a in arrays]
+    want = plain_attention(*arrays, mask)[0]
+    for view in views:
+        close(entry(*given, torch.from_numpy(view))[0], want)
+    one = torch.from_numpy(mask[:, :, :1, :]).expand(2, 3, 5, 7)  # a query axis of stride 0
+    close(entry(*given, one)[0], plain_attention(*arrays, mask[:, :, :1, :])[0])
+    same = torch.from_numpy(mask[..., :1].copy()).expand(2, 3, 5, 7)  # a key axis of stride 0
+    close(entry(*given, same)[0], plain_attention(*arrays, np.broadcast_to(mask[..., :1], mask.shape))[0])
+
+
+# --- the scale ----------------------------------------------------------------------------------------------
+
+SCALES = [0.0, -0.0, -0.7, 1e-30, -1e-30, 1e-46, -1e-46, 1e-320, np.float32(0.5), np.float64(-2)]
+
+
+def hows(entry):
+    yield {}, None
+    for n_q, n_k, align in ((5, 7, "top_left"), (5, 7, "bottom_right"), (7, 5, "bottom_right"), (5, 5, None)):
+        yield {"is_causal": True, "causal_align": align}, (n_q, n_k)
+    if entry.masks:
+        yield {"attn_mask": "bool"}, None
+        yield {"attn_mask": "bias"}, None
+
+
+@every
+@pytest.mark.parametrize("scale", SCALES, ids=repr)
+def test_any_finite_scale_with_any_mask(entry, scale):
+    dtype = entry.dtypes[0]
+    for how, lengths in hows(entry):
+        n_q, n_k = lengths or (5, 7)
+        arrays = random_qkv(6, (2,), n_q, n_k, 4, 4)
+        how, mask = dict(how), None
+        if "attn_mask" in how:
+            mask = np.random.default_rng(7).random((n_q, n_k)) < 0.6
+            mask[2] = False
+            if how["attn_mask"] == "bias":
+                mask = np.where(mask, 0.5, -np.inf)
+            how["attn_mask"] = torch.from_numpy(mask).to(
+                getattr(torch, dtype) if mask.dtype != bool else None
+            )
+        elif how:
+            mask = causal_mask(n_q, n_k, align=how["causal_align"])
+        given = [
+            torch.from_numpy(a).to(getattr(torch, dtype)).requires_grad_(entry.gradients) for a in arrays
+        ]
+        want, _, want_lse = plain_attention(*(to_numpy(a) for a in given), mask, scale=float(scale))
+        output, lse = entry(*given, **how, scale=scale)
+        close(output, want, **NEAR[dtype])
+        if lse is not None:
+            close(lse, want_lse, **NEAR[dtype])
+        if entry.gradients:
+            full = [a.detach().double().requires_grad_() for a in given]
+            plain = attention(*full, None if mask is None else torch.from_numpy(mask), scale=float(scale))
+            wanted = torch.autograd.grad(plain.square().sum(), full)
+            for got, good in zip(torch.autograd.grad(output.square().sum(), given), wanted, strict=True):
+                close(got, good, **{k: 10 * v for k, v in NEAR[dtype].items()})
+
+
+@every
+@pytest.mark.parametrize("scale", [math.inf, math.nan, "0.5", [1.0, 2.0], 1e39, True], ids=repr)
+def test_a_scale_that_is_no_number_of_that_type_is_refused(entry, scale):
+    arrays = [torch.ones(1, 2, 3)] * 3
+    with pytest.raises(AttnError, match="scale is"):
+        entry(*arrays, scale=scale)
+
+
+# --- autocast -----------------------------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+def test_autocast_changes_nothing(entry, half):
+    for dtype, causal in itertools.product(entry.dtypes, (False, True)):
+        made = [torch.from_numpy(a).to(getattr(torch, dtype)) for a in random_qkv(8, (2,), 5, 5, 8, 8)]
+        runs = []
+        for inside in (False, True):
+            given = [a.clone().requires_grad_(entry.gradients) for a in made]
+            with torch.autocast("cpu", dtype=half, enabled=inside):
+                output, lse = entry(*given, is_causal=causal)
+            run = [output, lse]
+            if entry.gradients:
+                run += torch.autograd.grad(output.float().square().sum(), given)
+            runs.append([x for x in run if x is not None])
+        for got, want in zip(*runs, strict=True):
+            assert got.dtype == want.dtype
+            assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+def test_F4_large_scores_under_autocast(half):
+    with torch.autocast("cpu", dtype=half):
+        big = torch.full((1, 1, 2, 64), 300.0)
+        for entry in ENTRIES:
+            close(entry(big, big, big)[0], np.full((1, 1, 2, 64), 300.0))
+        assert attention_steps(big, big, big).scores.dtype == torch.float32
+        layer = multi_head_attention(big[0], *[torch.eye(64) * 3] * 4, 2)
+        assert layer.output.dtype == layer.query.dtype == torch.float32
+        close(layer.output, np.full((1, 2, 64), 2700.0), rtol=1e-6)
+
+
+# --- derivatives --------------------------------------------------------------------------------------------
+
+LOSSES = {
+    "a constant gradient": lambda output, lse: output.sum(),
+    "a square": lambda output, lse: output.square().sum(),
+    "the log-sum-exp": lambda output, lse: lse.sum(),
+}
+
+
+@pytest.mark.parametrize(
+    "entry, loss",
+    [
+        pytest.param(e, loss, id=f"{e.name}, {loss}")
+        for e, loss in itertools.product(ENTRIES, LOSSES)
+        if e.gradients and (e.lse or loss != "the log-sum-exp")
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["query", "key", "value"])
+def test_a_second_derivative_is_right_or_refused(entry, loss, place):
+    arrays = random_qkv(9, (2,), 3, 4, 4, 4)
+    dtype = torch.float64 if "float64" in entry.dtypes else torch.float32
+
+    def penalty(call):
+        given = [torch.from_numpy(a).to(dtype).requires_grad_() for a in arrays]
+        made = LOSSES[loss](*call(*given))
+        (gradient,) = torch.autograd.grad(made, given[place], create_graph=True, materialize_grads=True)
+        return torch.autograd.grad(gradient.square().sum(), given, materialize_grads=True)
+
+    # For torch's own kernels torch says it.
+    refusal = "has no second derivative|is not implemented"
+    try:
+        got = penalty(entry)
+    except (AttnError, RuntimeError) as problem:
+        assert not entry.second
+        assert entry.name.startswith("sdpa") or isinstance(problem, AttnError)
+        assert re.search(refusal, str(problem)), problem
+    else:
+        for a, b in zip(got, penalty(_steps), strict=True):
+            close(a, b)
+
+
+def _transforms(call, arrays):
+    def loss(query):
+        return call(query, *arrays[1:])[0].square().sum()
+
+    query = arrays[0]
+    return {
+        "grad": lambda: torch.func.grad(loss)(query),
+        "vmap": lambda: torch.func.vmap(lambda q: call(q, *arrays[1:])[0])(torch.stack([query, 2 * query])),
+        "jvp": lambda: torch.func.jvp(loss, (query,), (query,))[1],
+        "hessian": lambda: torch.func.hessian(loss)(query),
+        "forward mode": lambda: _forward_mode(loss, query),
+    }
+
+
+def _forward_mode(loss, query):
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(loss(forward_ad.make_dual(query, query))).tangent
+
+
+# torch's first jvp warns of a compiler of its own that it still uses.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("name", ["grad", "vmap", "jvp", "hessian", "forward mode"])
+@pytest.mark.parametrize(
+    "entry, masked",
+    [
+        pytest.param(e, masked, id=e.name + ", masked" * masked)
+        for e, masked in itertools.product(ENTRIES, (False, True))
+        if e.masks or not masked
+    ],
+)
+def test_torch_func_is_right_or_refused(entry, name, masked):
+    dtype = torch.float64 if "float64" in entry.dtypes else torch.float32
+    arrays = [torch.from_numpy(a).to(dtype) for a in random_qkv(10, (2,), 3, 4, 4, 4)]
+    if masked:
+        arrays.append(torch.tensor([[True, True, False, True]]))
+    want = _transforms(_steps, arrays)[name]()
+    assert want is not None
+    try:
+        got = _transforms(entry, arrays)[name]()
+    except AttnError as refusal:
+        assert "attnlib.attention" in str(refusal), refusal
+        assert name not in entry.transforms
+    else:
+        close(got, want, rtol=1e-5, atol=1e-5)
