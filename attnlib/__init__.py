@@ -16,6 +16,7 @@ from .heads import merge_heads, project, repeat_heads, split_heads
 from .masks import (
     causal_mask,
     combine_masks,
+    decoding_mask,
     document_mask,
     padding_mask,
     prefix_mask,
@@ -38,6 +39,7 @@ __all__ = [
     "causal_mask",
     "combine_masks",
     "default_scale",
+    "decoding_mask",
     "document_mask",
     "flash_attention",
     "merge_heads",

@@ -1,8 +1,10 @@
 """What every floor needs to know about arrays: which library, which precision."""
 
+import math
 import operator
 
 import array_api_compat
+import numpy as np
 
 from ._torch import full_precision
 from .errors import ShapeError
@@ -29,8 +31,7 @@ def namespace(**arrays):
     for name, array in arrays.items():
         if not array_api_compat.is_array_api_obj(array):
             raise ShapeError(
-                f"{name} is a {type(array).__name__}, wanted an array: "
-                f"wrap it, as in numpy.asarray({name}, dtype=float)"
+                f"{name} is a {type(array).__name__}, wanted an array{_how_to_wrap(array, arrays)}"
             )
     try:
         return array_api_compat.array_namespace(*arrays.values())
@@ -39,27 +40,71 @@ def namespace(**arrays):
             f"{name}: {type(array).__module__}"
             for name, array in arrays.items()
         )
+        torch = any(map(array_api_compat.is_torch_array, arrays.values()))
+        numpy = [n for n, a in arrays.items() if isinstance(a, np.ndarray)]
+        fix = f", as in torch.asarray({numpy[0]})" if torch and numpy else ""
         raise ShapeError(
-            f"arrays of different libraries ({kinds}), wanted one: convert them first"
+            f"arrays of different libraries ({kinds}), wanted one: convert them first{fix}"
         ) from None
+
+
+def _how_to_wrap(thing, arrays):
+    """The words that say how to make an array of `thing` beside its neighbours; none where nothing would."""
+    try:
+        kind = np.asarray(thing).dtype.kind
+    except (TypeError, ValueError):  # rows of different lengths
+        return ""
+    if kind not in "biuf":
+        return ""
+    name = next(name for name, array in arrays.items() if array is thing)
+    there = [
+        (name, array)
+        for name, array in arrays.items()
+        if array_api_compat.is_array_api_obj(array)
+    ]
+    library = type(there[0][1] if there else np.empty(0)).__module__
+    library = library.split(".")[0]
+    # Whole numbers are meant as numbers, except in a mask, where they are meant as yes and no.
+    is_mask = "mask" in name or name == "allowed"
+    if kind == "b" or (is_mask and kind in "iu"):
+        dtype = "bool" if library == "numpy" else "torch.bool"
+    else:
+        dtype = f"{there[0][0]}.dtype" if there else "float"
+    return (
+        f": wrap it, as in {library}.asarray({name.split()[0]}, dtype={dtype})"
+    )
 
 
 def statistics_dtype(xp, dtype):
     """The type that scores and softmax are computed in: `dtype`, at least float32; integers are refused."""
-    if not xp.isdtype(dtype, "real floating"):
-        raise ShapeError(
-            f"got type {dtype}, wanted floating point: convert it, as in array * 1.0"
-        )
+    require_floating(xp, dtype, "array")
     return xp.float32 if xp.finfo(dtype).bits < 32 else dtype
+
+
+def require_same_device(name, array, other_name, other):
+    """Refuse an array that lies elsewhere than the one it meets."""
+    here, there = map(array_api_compat.device, (array, other))
+    if here != there:
+        raise ShapeError(
+            f"{name} is on {here}, {other_name} on {there}, wanted one device: move it, as in "
+            f"{other_name}.to({name}.device)"
+        )
+
+
+def require_floating(xp, dtype, name):
+    """Refuse an array called `name` whose type is not floating."""
+    if xp.isdtype(dtype, "real floating"):
+        return
+    # Complex numbers have no order, so there is no way out to name.
+    fix = xp.isdtype(dtype, "complex floating")
+    fix = "" if fix else f": convert it, as in {name} * 1.0"
+    raise ShapeError(f"{name} has type {dtype}, wanted floating point{fix}")
 
 
 def common_dtype(xp, **arrays):
     """The floating type that holds the numbers of all `arrays`; integers and booleans are refused."""
     for name, array in arrays.items():
-        if not xp.isdtype(array.dtype, "real floating"):
-            raise ShapeError(
-                f"{name} has type {array.dtype}, wanted floating point: convert it, as in {name} * 1.0"
-            )
+        require_floating(xp, array.dtype, name)
     return xp.result_type(*(array.dtype for array in arrays.values()))
 
 
@@ -84,14 +129,27 @@ def to_library(array, like):
     return xp.asarray(array, device=array_api_compat.device(like))
 
 
-def whole_number(number, name):
-    """`number` as an int of at least 1; anything else is refused under its `name`."""
+def positive_number(number, name):
+    """`number` as a float above 0; anything else is refused under its `name`."""
     try:
-        whole = 0 if isinstance(number, bool) else operator.index(number)
+        size = math.nan if isinstance(number, bool | str) else float(number)
+    except (TypeError, ValueError, OverflowError):
+        size = math.nan
+    if not 0 < size < math.inf:
+        raise ShapeError(f"{name} is {number!r}, wanted a positive number")
+    return size
+
+
+def whole_number(number, name, least=1):
+    """`number` as an int of at least `least`; anything else is refused under its `name`."""
+    try:
+        if isinstance(number, bool):
+            raise TypeError
+        whole = operator.index(number)  # Python, NumPy and torch integers alike
     except TypeError:
-        whole = 0
-    if whole < 1:
+        whole = least - 1
+    if whole < least:
         raise ShapeError(
-            f"{name} is {number!r}, wanted a whole number of at least 1"
+            f"{name} is {number!r}, wanted a whole number of at least {least}"
         )
     return whole

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import backends, core, cost, kernels, torch_path
-from ._arrays import whole_number
+from ._arrays import positive_number, whole_number
 from .errors import AttnError
 
 try:
@@ -160,10 +160,9 @@ def rate(seconds, flops, peak=None):
     >>> rate(0.002, 8e9, peak=5e12) / 1e12
     4.0
     """
-    for name, number in (("seconds", seconds), ("flops", flops)):
-        if not (number > 0 and math.isfinite(number)):
-            raise AttnError(f"{name} is {number}, wanted a positive number")
-    result = flops / seconds
+    result = positive_number(flops, "flops") / positive_number(
+        seconds, "seconds"
+    )
     if peak is not None and not result <= peak:
         raise AttnError(
             f"{result / 1e12:.4g} TFLOP/s, but this machine does at most {peak / 1e12:.4g}: the clock or "

@@ -9,7 +9,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import device
+from array_api_compat import device, is_torch_array
 from numpy import broadcast_shapes
 
 from . import heads, masks
@@ -18,6 +18,8 @@ from ._arrays import (
     constant,
     namespace,
     product,
+    require_floating,
+    require_same_device,
     statistics_dtype,
     whole_number,
 )
@@ -181,6 +183,7 @@ def apply_mask(scaled, attn_mask=None):
     if attn_mask is None:
         return scaled
     xp = namespace(scaled=scaled, attn_mask=attn_mask)
+    require_floating(xp, scaled.dtype, "scaled")
     allowed, bias = masks.read_mask(attn_mask, scaled.shape, scaled.dtype)
     hidden = constant(xp, -math.inf, scaled)
     return xp.where(allowed, scaled if bias is None else scaled + bias, hidden)
@@ -222,6 +225,11 @@ def softmax(masked, attn_mask=None, *, return_lse=False):
     array([[0.1142, 0.042 , 0.8438]])
     """
     xp = namespace(masked=masked)
+    require_floating(xp, masked.dtype, "masked")
+    if not masked.ndim:
+        raise ShapeError(
+            "masked has shape (), wanted at least 1 axis: the keys"
+        )
     x = xp.astype(masked, statistics_dtype(xp, masked.dtype))
     zero, one = constant(xp, 0.0, x), constant(xp, 1.0, x)
     empty = _empty_rows(xp, x, attn_mask)
@@ -562,6 +570,7 @@ def check_inputs(query, key, value, scale=None, enable_gqa=False):
     _require_rows(query=query, key=key, value=value)
     common_dtype(xp, query=query, key=key, value=value)
     for name, array in (("key", key), ("value", value)):
+        require_same_device("query", query, name, array)
         if array.dtype != query.dtype:
             raise ShapeError(
                 f"{name} has type {array.dtype}, query has {query.dtype}: wanted one type for all"
@@ -593,17 +602,25 @@ def check_mask(query, key, attn_mask, is_causal, causal_align):
         As :func:`attention`.
     """
     xp = namespace(query=query, key=key)
-    if is_causal and attn_mask is not None:
-        raise MaskError(
-            "attn_mask and is_causal=True together could mean two things; combine them yourself: "
-            "attn_mask=combine_masks(attn_mask, causal_mask(n_q, n_k, like=query))"
-        )
+    n_q, n_k = query.shape[-2], key.shape[-2]
     if is_causal or causal_align is not None:
-        masks.check_align(
-            causal_align, query.shape[-2], key.shape[-2], "causal_align"
+        masks.check_align(causal_align, n_q, n_k, "causal_align")
+    if is_causal and attn_mask is not None:
+        namespace(query=query, attn_mask=attn_mask)
+        align = "" if causal_align is None else f", align={causal_align!r}"
+        causal = f"causal_mask({n_q}, {n_k}{align}, like=query)"
+        # A bias has no "and": what it adds stays where the other mask allows.
+        library = "torch" if is_torch_array(query) else "numpy"
+        both = f"{library}.where({causal}, attn_mask, -{library}.inf)"
+        if not xp.isdtype(attn_mask.dtype, "real floating"):
+            both = f"combine_masks(attn_mask, {causal})"
+        raise MaskError(
+            f"attn_mask and is_causal=True together could mean two things; combine them yourself: "
+            f"attn_mask={both}"
         )
     if attn_mask is not None:
         namespace(query=query, attn_mask=attn_mask)
+        require_same_device("query", query, "attn_mask", attn_mask)
         masks.read_mask(
             attn_mask,
             scores_shape(query, key),

@@ -4,11 +4,10 @@ Everything is counted, nothing is timed. Traffic and memory are in entries (numb
 bytes per entry. :mod:`attnlib.counter` runs the algorithms and must arrive at the same integers.
 """
 
-import math
 from typing import NamedTuple
 
 from . import masks
-from ._arrays import whole_number
+from ._arrays import positive_number, whole_number
 from .errors import AttnError
 from .tiled import Visibility, blocks
 
@@ -83,7 +82,7 @@ def flops(n_q, n_k, d_h, d_v=None, *, direction="forward", is_causal=False):
     Raises
     ------
     AttnError
-        An unknown `direction`.
+        An unknown `direction`; a size that is no whole number, or negative.
 
     Notes
     -----
@@ -98,6 +97,7 @@ def flops(n_q, n_k, d_h, d_v=None, *, direction="forward", is_causal=False):
     """
     _one_of(direction, DIRECTIONS, "direction")
     d_v = d_h if d_v is None else d_v
+    _require_counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
     forward = 2 * n_q * n_k * (d_h + d_v)
     whole = forward if direction == "forward" else 5 * forward // 2
     return whole // 2 if is_causal else whole
@@ -119,6 +119,8 @@ def tiles(n_q, n_k, block_q, block_k, *, is_causal=False, causal_align=None):
 
     Raises
     ------
+    AttnError
+        A size that is no whole number, or negative.
     MaskError
         As :func:`attnlib.causal_mask`.
 
@@ -169,7 +171,7 @@ def traffic(
     Raises
     ------
     AttnError
-        An unknown word, or a missing block size.
+        An unknown word, a missing block size, a size that is no whole number, or negative.
 
     Notes
     -----
@@ -188,6 +190,7 @@ def traffic(
     _one_of(algorithm, ALGORITHMS, "algorithm")
     _one_of(direction, DIRECTIONS, "direction")
     d_v = d_h if d_v is None else d_v
+    _require_counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
     if algorithm == "plain":
         return _plain_traffic(n_q, n_k, d_h, d_v, direction)
     tile = _visited(n_q, n_k, block_q, block_k, is_causal, causal_align)
@@ -266,6 +269,7 @@ def executed_flops(
     _one_of(algorithm, ALGORITHMS, "algorithm")
     _one_of(direction, DIRECTIONS, "direction")
     d_v = d_h if d_v is None else d_v
+    _require_counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
     if algorithm == "plain":
         area = n_q * n_k
     else:
@@ -298,7 +302,7 @@ def extra_memory(algorithm, n_q, n_k, *, direction="forward"):
     Raises
     ------
     AttnError
-        An unknown word.
+        An unknown word; a size that is no whole number, or negative.
 
     Examples
     --------
@@ -307,6 +311,7 @@ def extra_memory(algorithm, n_q, n_k, *, direction="forward"):
     """
     _one_of(algorithm, ALGORITHMS, "algorithm")
     _one_of(direction, DIRECTIONS, "direction")
+    _require_counts(n_q=n_q, n_k=n_k)
     if algorithm == "plain":
         return (2 if direction == "forward" else 3) * n_q * n_k
     per_row = {
@@ -335,7 +340,7 @@ def fast_memory(block_q, block_k, d_h, d_v=None, *, direction="forward"):
     Raises
     ------
     AttnError
-        An unknown `direction`, or a block size below 1.
+        An unknown `direction`; a size that is no whole number, or negative.
 
     Examples
     --------
@@ -344,8 +349,7 @@ def fast_memory(block_q, block_k, d_h, d_v=None, *, direction="forward"):
     """
     _one_of(direction, DIRECTIONS, "direction")
     d_v = d_h if d_v is None else d_v
-    block_q = whole_number(block_q, "block_q")
-    block_k = whole_number(block_k, "block_k")
+    _require_counts(block_q=block_q, block_k=block_k, d_h=d_h, d_v=d_v)
     area, width = block_q * block_k, d_h + d_v
     if direction == "forward":
         return block_q * (width + 2) + block_k * width + area
@@ -383,15 +387,10 @@ def roofline(work_flops, work_bytes, *, peak, bandwidth):
     >>> roofline(8.6e9, 132 * 2**20, peak=989e12, bandwidth=3.35e12).limited_by
     'memory'
     """
-    numbers = {
-        "work_flops": work_flops,
-        "work_bytes": work_bytes,
-        "peak": peak,
-        "bandwidth": bandwidth,
-    }
-    for name, number in numbers.items():
-        if not (number > 0 and math.isfinite(number)):
-            raise AttnError(f"{name} is {number}, wanted a positive number")
+    work_flops = positive_number(work_flops, "work_flops")
+    work_bytes = positive_number(work_bytes, "work_bytes")
+    peak = positive_number(peak, "peak")
+    bandwidth = positive_number(bandwidth, "bandwidth")
     arithmetic, memory = work_flops / peak, work_bytes / bandwidth
     return Limit(
         work_flops / work_bytes,
@@ -422,8 +421,7 @@ def tile_kinds(n_q, n_k, block_q, block_k, is_causal=False, causal_align=None):
     MaskError, ShapeError
         As :func:`tiles`.
     """
-    block_q = whole_number(block_q, "block_q")
-    block_k = whole_number(block_k, "block_k")
+    _require_counts(n_q=n_q, n_k=n_k, block_q=block_q, block_k=block_k)
     offset = None
     if is_causal:
         offset = masks.check_align(causal_align, n_q, n_k, "causal_align")
@@ -449,8 +447,7 @@ class _Visited(NamedTuple):
 
 def _visited(n_q, n_k, block_q, block_k, is_causal, causal_align):
     """Row of tiles by row of tiles, without listing every tile: a long text has millions."""
-    block_q = whole_number(block_q, "block_q")
-    block_k = whole_number(block_k, "block_k")
+    _require_counts(n_q=n_q, n_k=n_k, block_q=block_q, block_k=block_k)
     offset = n_k
     if is_causal:
         offset = masks.check_align(causal_align, n_q, n_k, "causal_align")
@@ -491,6 +488,12 @@ def _plain_traffic(n_q, n_k, d_h, d_v, direction):
 
 def _size(piece):
     return piece.stop - piece.start
+
+
+def _require_counts(**numbers):
+    """Refuse sizes that are no whole numbers: 0 tokens cost nothing, but a tile has at least one."""
+    for name, number in numbers.items():
+        whole_number(number, name, least=int(name.startswith("block")))
 
 
 def _one_of(word, words, name):

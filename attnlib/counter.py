@@ -10,7 +10,7 @@ import numpy as np
 
 from . import core, masks, online
 from .cost import Traffic, tile_kinds
-from .errors import AttnError
+from .errors import AttnError, ShapeError
 from .tiled import causal_tile, row_delta, score_gradient
 
 
@@ -127,6 +127,7 @@ def plain_forward(
     AttnError
         If something does not fit.
     """
+    _require_one_head(query, key, value)
     n_q, n_k = len(query), len(key)
     scale = core.default_scale(query.shape[-1])
     allowed = np.ones((n_q, n_k), dtype=bool)
@@ -193,11 +194,11 @@ def flash2_forward(
     Source: Dao 2023, algorithm 1.
     """
     tiles, offset = _tiles(
-        query, key, block_q, block_k, is_causal, causal_align
+        query, key, value, block_q, block_k, is_causal, causal_align
     )
     output, lse = np.empty((len(query), value.shape[-1])), np.empty(len(query))
     for rows, visited in _visits(tiles, 0):
-        state = online.start(_lengths(rows), value.shape[-1], like=query)
+        state = online.start(_lengths(rows), value.shape[-1], like=output)
         _keep_state(memory, state)
         if visited:
             memory.load(Q=query[rows])
@@ -246,7 +247,7 @@ def flash1_forward(
     Source: Dao et al. 2022, algorithm 1.
     """
     tiles, offset = _tiles(
-        query, key, block_q, block_k, is_causal, causal_align
+        query, key, value, block_q, block_k, is_causal, causal_align
     )
     n_q, d_v = len(query), value.shape[-1]
     output = np.zeros((n_q, d_v))
@@ -306,6 +307,7 @@ def plain_backward(memory, query, key, value, weights, grad_output):
     -----
     Source: Dao et al. 2022, algorithm 3.
     """
+    _require_one_head(query, key, value)
     scale = core.default_scale(query.shape[-1])
     grad_weights, grad_scores = np.empty_like(weights), np.empty_like(weights)
     grads = [np.empty(a.shape) for a in (query, key, value)]
@@ -419,7 +421,7 @@ def two_pass_backward(
         If something does not fit.
     """
     delta = _delta_pass(memory, output, lse, grad_output)
-    tiles, offset = _tiles(query, key, **how)
+    tiles, offset = _tiles(query, key, value, **how)
     grads = tuple(np.zeros(a.shape) for a in (query, key, value))
 
     def load_row(rows):
@@ -457,8 +459,23 @@ def two_pass_backward(
 # --- what the programs share -----------------------------------------------------------------------------
 
 
-def _tiles(query, key, block_q, block_k, is_causal=False, causal_align=None):
+def _require_one_head(query, key, value):
+    """Refuse what attention refuses, and what is not one head in NumPy."""
+    core.check_inputs(query, key, value)
+    core.scores(query[..., :0, :], key[..., :0, :])  # compares the widths
+    for name, array in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(array, np.ndarray) or array.ndim != 2:
+            raise ShapeError(
+                f"{name} is a {type(array).__name__} of shape {tuple(array.shape)}, wanted one head as a "
+                f"NumPy array (tokens, width)"
+            )
+
+
+def _tiles(
+    query, key, value, block_q, block_k, is_causal=False, causal_align=None
+):
     """Every tile with its kind, and the offset of the diagonal; without one, a diagonal beyond all keys."""
+    _require_one_head(query, key, value)
     n_q, n_k = len(query), len(key)
     if 0 in (n_q, n_k):
         raise AttnError(
@@ -536,7 +553,7 @@ def _delta_pass(memory, output, lse, grad_output):
 
 
 def _one_pass(memory, query, key, value, load_row, how):
-    tiles, offset = _tiles(query, key, **how)
+    tiles, offset = _tiles(query, key, value, **how)
     grads = tuple(np.zeros(a.shape) for a in (query, key, value))
     memory.stores += grads[0].size  # dQ starts at 0 there
     for cols, visited in _visits(tiles, 1):

@@ -9,7 +9,7 @@ import math
 from functools import cache
 
 from . import core, masks
-from ._arrays import namespace
+from ._arrays import namespace, require_same_device
 from ._torch import (
     above_zero,
     refuse_second_derivative,
@@ -141,11 +141,8 @@ def _check(query, key, value, is_causal, causal_align, enable_gqa):
         raise ShapeError(
             f"query has width {query.shape[-1]}, key has width {key.shape[-1]}: wanted equal widths"
         )
-    devices = sorted({str(a.device) for a in arrays.values()})
-    if len(devices) > 1:
-        raise ShapeError(
-            f"query, key and value are on {' and '.join(devices)}: wanted one device"
-        )
+    for name, array in arrays.items():
+        require_same_device("query", query, name, array)
     if query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ShapeError(
             f"query has type {query.dtype}, wanted float32, float16 or bfloat16: the kernel has no other"

@@ -4,9 +4,12 @@ Rows are queries, columns are keys. torch's ``scaled_dot_product_attention`` rea
 way; ``torch.nn.MultiheadAttention`` reads it the other way round (True = ignore): see :func:`to_ignore`.
 """
 
+import math
 import operator
 
 import numpy as np
+from array_api_compat import device
+from array_api_compat import is_array_api_obj as is_array
 
 from ._arrays import constant, namespace, to_library
 from .errors import MaskError
@@ -208,22 +211,56 @@ def padding_mask(lengths, n_k, *, like=None):
     array([[1, 1, 0],
            [1, 1, 1]])
     """
-    n_k = _length(n_k, "n_k")
-    if not np.iterable(lengths):
-        raise MaskError(
-            f"lengths is {lengths!r}, wanted one length per sequence, as in [{lengths!r}]"
-        )
-    checked = []
-    for place, length in enumerate(lengths):
-        if not 0 <= _whole(length, f"lengths[{place}]") <= n_k:
-            raise MaskError(
-                f"lengths[{place}] is {length}, wanted a number from 0 to the {n_k} keys"
-            )
-        checked.append(int(length))
-    column = np.asarray(checked, dtype=np.int64)[:, None]
+    column = _checked_lengths(lengths, 0, n_k)[:, None]
     return to_library(
         (np.arange(n_k)[None, :] < column)[:, None, None, :], like
     )
+
+
+def decoding_mask(n_q, lengths, n_k, *, like=None):
+    """The newest tokens of each text against a padded cache in which every text has a length of its own.
+
+    Parameters
+    ----------
+    n_q : int
+        New tokens, the same number for each text.
+    lengths : sequence of int
+        Real keys of each text, its new tokens included: from `n_q` to `n_k`.
+    n_k : int
+        Keys in the padded cache.
+    like : array, optional
+        Build the mask on this array's library and device.
+
+    Returns
+    -------
+    boolean array, shape (batch, 1, n_q, n_k)
+        True = may attend.
+
+    Raises
+    ------
+    MaskError
+        A length that is not whole, below `n_q` or beyond `n_k`.
+
+    Notes
+    -----
+    New token i of text b stands at position ``lengths[b] - n_q + i`` and sees the keys up to its own. A
+    causal mask with ``align="bottom_right"`` counts from the end of the *padded* cache instead: combined
+    with :func:`padding_mask` it shows the new tokens of a shorter text to one another.
+
+    Examples
+    --------
+    >>> decoding_mask(2, [4, 6], 6)[:, 0].astype(int)
+    array([[[1, 1, 1, 0, 0, 0],
+            [1, 1, 1, 1, 0, 0]],
+    <BLANKLINE>
+           [[1, 1, 1, 1, 1, 0],
+            [1, 1, 1, 1, 1, 1]]])
+    """
+    n_q = _length(n_q, "n_q")
+    lengths = _checked_lengths(lengths, n_q, n_k, "new tokens")
+    position = lengths[:, None] - n_q + np.arange(n_q)
+    mask = np.arange(n_k) <= position[..., None]
+    return to_library(mask[:, None], like)
 
 
 def document_mask(ids_q, ids_k=None, *, like=None):
@@ -236,7 +273,7 @@ def document_mask(ids_q, ids_k=None, *, like=None):
     ids_k : array of int, shape (..., n_k), optional
         Document number of each key; `ids_q` if not given.
     like : array, optional
-        Build the mask on this array's library and device.
+        Put the mask on this array's library and device; where the numbers are, if not given.
 
     Returns
     -------
@@ -255,21 +292,39 @@ def document_mask(ids_q, ids_k=None, *, like=None):
            [1, 1, 0],
            [0, 0, 1]])
     """
+    given = {"ids_q": ids_q}
+    if ids_k is not None:
+        given["ids_k"] = ids_k
+    arrays = {name: ids for name, ids in given.items() if is_array(ids)}
+    xp, where = np, {}
+    if arrays:
+        xp = namespace(**arrays)
+        where["device"] = device(next(iter(arrays.values())))
+    for name, ids in given.items():
+        try:
+            ids = ids if name in arrays else xp.asarray(ids, **where)
+        except (TypeError, ValueError) as problem:
+            raise MaskError(
+                f"{name} is no array of whole numbers, wanted shape (..., tokens): {problem}"
+            ) from None
+        whole = (
+            np.issubdtype(ids.dtype, np.integer)
+            if xp is np
+            else (xp.isdtype(ids.dtype, "integral"))
+        )
+        if ids.ndim < 1 or (math.prod(ids.shape) and not whole):
+            raise MaskError(
+                f"{name} has shape {tuple(ids.shape)} and type {ids.dtype}, wanted whole numbers "
+                f"(..., tokens)"
+            )
+        given[name] = ids
+    ids_q, ids_k = given["ids_q"], given.get("ids_k", given["ids_q"])
     try:
-        ids_q = np.asarray(ids_q)
-        ids_k = ids_q if ids_k is None else np.asarray(ids_k)
         np.broadcast_shapes(ids_q.shape[:-1], ids_k.shape[:-1])
     except ValueError as problem:
         raise MaskError(
             f"ids_q and ids_k do not fit, wanted shape (..., tokens): {problem}"
         ) from None
-    for name, ids in (("ids_q", ids_q), ("ids_k", ids_k)):
-        if ids.ndim < 1 or (
-            ids.size and not np.issubdtype(ids.dtype, np.integer)
-        ):
-            raise MaskError(
-                f"{name} has shape {ids.shape} and type {ids.dtype}, wanted whole numbers (..., tokens)"
-            )
     return to_library(ids_q[..., :, None] == ids_k[..., None, :], like)
 
 
@@ -293,7 +348,8 @@ def combine_masks(*masks):
 
     Notes
     -----
-    Combine booleans, not additive masks: two large negative numbers added together can overflow.
+    Combine booleans, not additive masks: two large negative numbers added together can overflow. What a
+    bias adds would be lost; put −∞ into the bias where a mask says False.
 
     Examples
     --------
@@ -304,6 +360,10 @@ def combine_masks(*masks):
     """
     if not masks:
         raise MaskError("no mask given, wanted at least one")
+    if isinstance(masks[0], list | tuple) and any(map(is_array, masks[0])):
+        raise MaskError(
+            f"mask 1 is a {type(masks[0]).__name__} of masks, wanted them one by one: combine_masks(*masks)"
+        )
     xp = namespace(
         **{f"mask {place}": mask for place, mask in enumerate(masks, 1)}
     )
@@ -347,13 +407,17 @@ def to_additive(mask, *, dtype=None):
     """
     xp = namespace(mask=mask)
     _require_boolean(xp, mask, "mask")
-    dtype = dtype or xp.asarray(0.0).dtype
-    if not xp.isdtype(xp.zeros(1, dtype=dtype).dtype, "real floating"):
+    try:
+        dtype = xp.zeros(1, dtype=dtype or xp.asarray(0.0).dtype).dtype
+        floating = xp.isdtype(dtype, "real floating")
+    except (TypeError, ValueError):  # another library's
+        floating = False
+    if not floating:
         raise MaskError(
-            f"dtype is {dtype}, wanted a floating type: -inf is no integer"
+            f"dtype is {dtype}, wanted a floating type of the mask's library: -inf is no integer"
         )
     allowed = xp.zeros_like(mask, dtype=dtype)
-    return xp.where(mask, allowed, constant(xp, -float("inf"), allowed))
+    return xp.where(mask, allowed, constant(xp, -math.inf, allowed))
 
 
 def to_ignore(mask):
@@ -419,7 +483,8 @@ def read_mask(attn_mask, shape, dtype):
     if not (floating or xp.isdtype(attn_mask.dtype, "bool")):
         raise MaskError(
             f"attn_mask has type {attn_mask.dtype}, wanted boolean (True = may attend) or floating point "
-            f"(added to the scores): a 0/1 mask would be read two ways; convert it with `mask == 1`"
+            f"(added to the scores): a 0/1 mask would be read two ways; convert it with `attn_mask == 1` "
+            f"if 1 means may attend"
         )
     _check_fits(tuple(attn_mask.shape), tuple(shape))
     if not floating:
@@ -429,9 +494,12 @@ def read_mask(attn_mask, shape, dtype):
     )
     # NaN compares as False, so "not hidden" keeps a NaN visible instead of hiding the mistake.
     allowed = ~(attn_mask <= lowest)
-    return allowed, xp.astype(
+    bias = xp.astype(
         xp.where(allowed, attn_mask, constant(xp, 0.0, attn_mask)), dtype
     )
+    # Half the range is left to the scores: a sum that overflows would hide a key that the mask shows.
+    half = float(xp.finfo(dtype).max) / 2
+    return allowed, xp.clip(bias, -half, None)
 
 
 def _check_fits(mask_shape, scores_shape):
@@ -464,6 +532,24 @@ def _distance(n_q, n_k, align):
     return np.arange(n_q)[:, None] + offset - key, key
 
 
+def _checked_lengths(lengths, least, n_k, what=""):
+    """The lengths of a padded batch as an array, each from `least` (so many of `what`) to `n_k`."""
+    n_k = _length(n_k, "n_k")
+    if not np.iterable(lengths):
+        raise MaskError(
+            f"lengths is {lengths!r}, wanted one length per sequence, as in [{lengths!r}]"
+        )
+    checked = []
+    for place, length in enumerate(lengths):
+        if not least <= _whole(length, f"lengths[{place}]") <= n_k:
+            raise MaskError(
+                f"lengths[{place}] is {length}, wanted a number from {f'the {least} {what}' if what else 0} "
+                f"to the {n_k} keys"
+            )
+        checked.append(int(length))
+    return np.asarray(checked, dtype=np.int64)
+
+
 def _whole(number, name):
     try:
         if isinstance(number, bool):
@@ -483,15 +569,22 @@ def _length(number, name):
 
 def _require_boolean(xp, mask, name):
     if not xp.isdtype(mask.dtype, "bool"):
+        fix = "convert it with `mask == 1` if 1 means that a query may attend"
+        if xp.isdtype(mask.dtype, "real floating"):
+            # `mask == 0` would hide every key that a bias lifts or lowers.
+            fix = (
+                "convert it with `mask == 1` if it holds 1 and 0, with `mask == 0` if it holds 0 and -inf; "
+                "a bias stays a bias: put another mask into it with `where(other, mask, -inf)`"
+            )
         raise MaskError(
-            f"{name} has type {mask.dtype}, wanted boolean (True = may attend); convert it with `mask == 1`, "
-            f"or with `mask == 0` if it is additive"
+            f"{name} has type {mask.dtype}, wanted boolean (True = may attend); {fix}"
         )
 
 
 __all__ = [
     "causal_mask",
     "combine_masks",
+    "decoding_mask",
     "document_mask",
     "padding_mask",
     "prefix_mask",

@@ -59,6 +59,10 @@ class Mistake(NamedTuple):
             return right, self.look()
 
 
+# Every mistake that can be planted by its name, those of other modules too.
+_BY_NAME = {}
+
+
 @contextlib.contextmanager
 def planted(mistake):
     """Within the block, attnlib makes this mistake; afterwards it is right again.
@@ -66,7 +70,8 @@ def planted(mistake):
     Parameters
     ----------
     mistake : str or Mistake
-        A key of :data:`MISTAKES`, or a mistake from another list.
+        A name from :data:`MISTAKES` or, once that module is imported, from
+        :data:`attnlib.tiled_mistakes.MISTAKES`; or a mistake of your own.
 
     Raises
     ------
@@ -84,11 +89,11 @@ def planted(mistake):
     [0.0179 0.0024 0.9796]
     """
     if not isinstance(mistake, Mistake):
-        if mistake not in MISTAKES:
+        if mistake not in _BY_NAME:
             raise KeyError(
-                f"no mistake called {mistake!r}; there are {', '.join(MISTAKES)}"
+                f"no mistake called {mistake!r}; there are {', '.join(_BY_NAME)}"
             )
-        mistake = MISTAKES[mistake]
+        mistake = _BY_NAME[mistake]
     before = {}
     try:
         for place, function in mistake.wrong.items():
@@ -630,3 +635,4 @@ MISTAKES = dict(
     ]
 )
 """Every mistake by name."""
+_BY_NAME.update(MISTAKES)

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from array_api_compat import device
 
-from ._arrays import constant, namespace, product, statistics_dtype
+from ._arrays import (
+    common_dtype,
+    constant,
+    namespace,
+    product,
+    statistics_dtype,
+)
 from .errors import ShapeError
 
 
@@ -95,7 +101,8 @@ def update(state, scores, value, allowed=None):
     Raises
     ------
     ShapeError
-        If there is not one value row per score.
+        If there is not one value row per score, not one row of scores per row of the state, or if the state
+        is of a narrower type than the numbers that it would take in.
 
     Notes
     -----
@@ -117,9 +124,18 @@ def update(state, scores, value, allowed=None):
             f"scores have {scores.shape[-1]} columns (keys), value has {value.shape[-2]} rows: wanted one "
             f"value row per key"
         )
+    dtype = state.row_max.dtype
+    common = common_dtype(xp, scores=scores, value=value)
+    if xp.result_type(dtype, common) != dtype:
+        raise ShapeError(
+            f"the state is kept in {dtype}, scores or value come in {common}, wanted a state at least as "
+            f"wide: start it like the wider of the two"
+        )
+    _require_same_rows(
+        state, (*scores.shape[:-1], value.shape[-1]), "scores and value"
+    )
     if scores.shape[-1] == 0:
         return state
-    dtype = state.row_max.dtype
     scores, value = xp.astype(scores, dtype), xp.astype(value, dtype)
     seen = xp.ones_like(state.seen)
     if allowed is not None:
@@ -151,7 +167,7 @@ def merge(first, second):
     Raises
     ------
     ShapeError
-        If the states' values differ in width.
+        If the states differ in rows, or their values in width.
 
     Notes
     -----
@@ -167,11 +183,7 @@ def merge(first, second):
     >>> output.round(4), lse.round(2)
     (array([[0.1142]]), array([3.17]))
     """
-    if first.accumulator.shape[-1] != second.accumulator.shape[-1]:
-        raise ShapeError(
-            f"the values of the states have widths {first.accumulator.shape[-1]} and "
-            f"{second.accumulator.shape[-1]}, wanted states of the same rows"
-        )
+    _require_same_rows(first, second.accumulator.shape, "the other state")
     row_max = larger(first.row_max, second.row_max)
     a, b = (rescaling(s.row_max, row_max) for s in (first, second))
     return OnlineState(
@@ -244,6 +256,16 @@ def from_result(output, lse):
     seen = lse != -math.inf
     output = xp.astype(output, statistics_dtype(xp, lse.dtype))
     return OnlineState(lse, xp.astype(seen, output.dtype), output, seen)
+
+
+def _require_same_rows(state, shape, name):
+    """Refuse another number of rows or another width of the values: neither is stretched in silence."""
+    mine, shape = tuple(state.accumulator.shape), tuple(shape)
+    if mine[-2:] != shape[-2:]:
+        raise ShapeError(
+            f"the state has {mine[-2]} rows of width {mine[-1]}, {name} {shape[-2]} of width {shape[-1]}: "
+            f"wanted the same rows"
+        )
 
 
 def larger(row_max, block_max):

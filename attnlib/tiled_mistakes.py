@@ -5,7 +5,7 @@ import numpy as np
 from . import online, tiled
 from ._arrays import namespace
 from .examples import three_tokens
-from .mistakes import Mistake, planted
+from .mistakes import _BY_NAME, Mistake, planted
 
 _RIGHT = {
     "start": online.start,
@@ -414,5 +414,6 @@ MISTAKES = dict(
     ]
 )
 """Every mistake by name."""
+_BY_NAME.update(MISTAKES)
 
 __all__ = ["MISTAKES", "planted"]

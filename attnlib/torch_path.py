@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 from numpy import broadcast_shapes, ndindex
 
 from . import core, heads, masks
-from ._arrays import namespace, statistics_dtype, whole_number
+from ._arrays import (
+    namespace,
+    require_same_device,
+    statistics_dtype,
+    whole_number,
+)
 from ._torch import (
     above_zero,
     full_precision,
@@ -243,8 +248,12 @@ def _check(
             f"query is a {type(query).__name__}, wanted a torch tensor: torch.asarray(query), or "
             f"attnlib.tiled.flash_attention, which takes other arrays too"
         )
+    others = {"key": key, "value": value}
     if attn_mask is not None:
         namespace(query=query, attn_mask=attn_mask)
+        others["attn_mask"] = attn_mask
+    for name, array in others.items():
+        require_same_device("query", query, name, array)
     q, k, v, mask = (
         None if x is None else x.detach().to("meta")
         for x in (query, key, value, attn_mask)
@@ -307,7 +316,8 @@ def _torch_mask(attn_mask, dtype):
 
 def _torch_attention(query, key, value, how, return_lse):
     """torch's output, and its lse where it gives one."""
-    if 0 in (query.shape[-2], key.shape[-2]):
+    # Without a batch its CPU kernel divides by 0, and the process is gone.
+    if 0 in (*query.shape[:-1], key.shape[-2]):
         return (
             query @ key.mT
         ) @ value, None  # zeros that stay attached to the graph

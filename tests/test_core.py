@@ -565,13 +565,14 @@ def test_types_that_are_not_floating_are_refused(kind, place, lib):
     arrays[place] = lib.array(np.ones(GOOD[place].shape, kind))
     name = ("query", "key", "value")[place]
     for call in (attention, attention_steps):
-        refuse(rf"{name} has type .*{kind}, wanted floating point: convert", *arrays, call=call)
+        fix = "$" if kind == "complex128" else f": convert it, as in {name}"
+        refuse(rf"{name} has type .*{kind}, wanted floating point{fix}", *arrays, call=call)
 
 
 def test_the_single_steps_refuse_integers_too(lib):
     whole = lib.array(np.ones((2, 2), int))
     refuse("query has type .*int64, wanted floating point", whole, whole, call=scores)
-    refuse("got type .*int64, wanted floating point", whole, call=softmax)
+    refuse("masked has type .*int64, wanted floating point", whole, call=softmax)
 
 
 def test_mixed_types_and_libraries_are_refused(lib):
@@ -585,8 +586,59 @@ def test_mixed_types_and_libraries_are_refused(lib):
     refuse("value has type .*float32, query has .*float64", query, key, lib.array(GOOD[2], "float32"))
     other = np.asarray(GOOD[1]) if lib.name == "torch" else torch.asarray(GOOD[1])
     refuse("different libraries .*convert them first", query, other, value)
-    for bad in (GOOD[0].tolist(), 1.0, None, "query"):
-        refuse(r"query is a \w+, wanted an array.*numpy.asarray\(query, dtype=float\)", bad, key, value)
+    library = {"numpy": "numpy", "torch": "torch"}.get(lib.name, "array_api_strict")
+    for bad in (GOOD[0].tolist(), 1.0):
+        wrap = rf"{library}.asarray\(query, dtype=key.dtype\)$"
+        refuse(rf"query is a \w+, wanted an array: wrap it, as in {wrap}", bad, key, value)
+    for bad in (None, "query", [[1.0], [1.0, 2.0]]):  # what nothing makes numbers of is told no way out
+        refuse(r"query is a \w+, wanted an array$", bad, key, value)
+
+
+def test_F8_values_keep_the_digits_that_weights_lack(lib):
+    whole = lib.array(np.eye(2, dtype=int))
+    value = lib.array(np.array([[0.7], [0.2]]))
+    refuse(
+        "weights has type .*int64, wanted floating point: convert it, as in weights",
+        whole,
+        value,
+        call=weighted_sum,
+    )
+    refuse("value has type .*int64, wanted floating point", lib.array(np.eye(2)), whole, call=weighted_sum)
+    refuse("weights has type .*bool", lib.array(np.eye(2, dtype=bool)), value, call=weighted_sum)
+    narrow = lib.array(np.eye(2), "float32")
+    close(weighted_sum(narrow, value * 1e300), [[0.7e300], [0.2e300]])
+    assert lib.dtype(weighted_sum(narrow, value)) == "float64"
+    wide = scores(narrow, lib.array(np.array([[1e300, 0.0]])))
+    assert lib.dtype(wide) == "float64" and float(wide[0, 0]) == 1e300
+
+
+def test_F27_a_bias_that_would_overflow_hides_nothing(lib):
+    """One visible key has weight 1 whatever its score; sums beyond float32 must not hide it."""
+    query, key, value = (lib.array(np.array([[n]]), "float32") for n in (-1e19, 1e19, 5.0))
+    low = lib.array(np.array([[-3e38]]), "float32")
+    close(attention(query, key, value, low, scale=1.0), [[5.0]])
+
+
+def test_F25_numbers_without_an_axis_and_masks_on_integers_are_refused(lib):
+    refuse("masked has shape .*, wanted at least 1 axis", lib.array(np.array(1.0)), call=softmax)
+    whole = lib.array(np.ones((2, 2), int))
+    refuse(
+        "scaled has type .*int64, wanted floating", whole, lib.array(np.ones((2, 2), bool)), call=apply_mask
+    )
+    for width in (-1, 0, 2.5, True, "4"):
+        refuse(
+            "the width of query and key is .*, wanted a whole number of at least 1", width, call=default_scale
+        )
+
+
+def test_a_learned_scale_is_refused_instead_of_never_learning():
+    query, key, value = (torch.from_numpy(a) for a in GOOD)
+    scale = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(AttnError, match="multiply the query by it, and give scale=1.0"):
+        attention(query, key, value, scale=scale)
+    attention(query * scale, key, value, scale=1.0).sum().backward()
+    assert scale.grad != 0
+    close(attention(query, key, value, scale=scale.detach()), attention(query, key, value, scale=0.5))
 
 
 def test_everything_attention_takes_attention_steps_takes():

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 from oracle import close, plain_attention, random_qkv, to_numpy
+from test_tiled import MASKS
 
-from attnlib import AttnError, attention, attention_steps, backends, kernels, online, torch_path
+from attnlib import AttnError, MaskError, attention, attention_steps, backends, kernels, online, torch_path
 from attnlib.layer import multi_head_attention
 from attnlib.masks import causal_mask
 from attnlib.tiled import flash_attention, flash_attention_steps
@@ -135,7 +136,7 @@ def to_torch(x, dtype="float64"):
 
 @every
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
-def test_any_strides_give_what_packed_copies_give(entry, layout):
+def test_N12_any_strides_give_what_packed_copies_give(entry, layout):
     packed = random_qkv(1, (2, 3), 5, 7, 4, 4)
     for dtype, which in itertools.product(entry.dtypes, [(0, 1, 2), (0,), (1,), (2,)]):
         arrays = [layout(a) if place in which else a for place, a in enumerate(packed)]
@@ -194,6 +195,98 @@ def test_any_strides_of_a_mask(entry, additive):
     close(entry(*given, same)[0], plain_attention(*arrays, np.broadcast_to(mask[..., :1], mask.shape))[0])
 
 
+# --- masks --------------------------------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize("kind", [kind for kind in MASKS if kind != "none"])
+def test_N02_every_form_of_mask_is_right_or_refused(entry, kind):
+    n_q, n_k = 5, 7
+    query, key, value = random_qkv(11, (2, 3), n_q, n_k, 4, 4)
+    mask = MASKS[kind](np.random.default_rng(12), n_q, n_k)
+    asked = torch.from_numpy(np.array(mask))
+    given = [torch.from_numpy(a).to(getattr(torch, entry.dtypes[0])) for a in (query, key, value)]
+    if not entry.masks:
+        with pytest.raises(MaskError, match="takes no attn_mask"):
+            entry(*given, asked)
+        return
+    floating = mask.dtype != bool
+    hidden = mask <= np.finfo(np.float64).min if floating else ~mask
+    want, _, want_lse = plain_attention(
+        query, key, value, np.where(hidden, -np.inf, mask) if floating else mask
+    )
+    seen = np.broadcast_to(~hidden, (2, 3, n_q, n_k)).any(-2)[..., None]
+    for dirty in (False, True):
+        if dirty:  # what nobody sees may hold anything
+            given[1:] = (torch.from_numpy(np.where(seen, a, np.nan)) for a in (key, value))
+        output, lse = entry(*given, asked)
+        close(output, want)
+        if lse is not None:
+            close(lse, want_lse)
+
+
+REFUSED = {
+    "which corner does the diagonal start from": {"is_causal": True},
+    "wanted 'top_left' or 'bottom_right'": {"is_causal": True, "causal_align": "left"},
+    "combine them yourself": {"attn_mask": (3, 5), "is_causal": True, "causal_align": "top_left"},
+    "has type torch.int64, wanted boolean": {"attn_mask": torch.ones(3, 5, dtype=torch.int64)},
+    "axis -1 .keys. is 4, wanted 5": {"attn_mask": (3, 4)},
+    "attn_mask is a list": {"attn_mask": [[True] * 5] * 3},
+    "attn_mask has shape .*it has no key axis": {"attn_mask": ()},
+    "cannot share 3 key/value heads": {"enable_gqa": True, "key": (3, 5, 4), "value": (3, 5, 4)},
+    "query has type .*int64, wanted floating": {"query": torch.ones(2, 3, 4, dtype=torch.int64)},
+    "wanted one type": {"value": torch.ones(2, 5, 4, dtype=torch.bfloat16)},
+    "key has width 3": {"key": (2, 5, 3)},
+    "wanted one value row per key": {"value": (2, 4, 4)},
+    "the axes before the last two must agree": {"key": (3, 5, 4), "value": (3, 5, 4)},
+    "at least 2 axes": {"query": (4,)},
+    "query is a ndarray|different libraries": {"query": np.ones((2, 3, 4))},
+    "wanted one device": {"key": torch.ones(2, 5, 4, device="meta")},
+}
+
+
+@every
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_no_entry_takes_is_refused_by_each_in_the_same_words(entry, words):
+    dtype = getattr(torch, entry.dtypes[0])
+    given = {"query": (2, 3, 4), "key": (2, 5, 4), "value": (2, 5, 4)} | REFUSED[words]
+    for name in set(given) & {"query", "key", "value", "attn_mask"}:
+        if isinstance(given[name], tuple):
+            given[name] = torch.ones(given[name], dtype=torch.bool if name == "attn_mask" else dtype)
+    if given["key"].device.type == "meta":
+        given["key"] = given["key"].to(dtype)
+    if "attn_mask" in given and not entry.masks:
+        words = "takes no attn_mask"
+    arrays = [given.pop(name) for name in ("query", "key", "value")]
+    with pytest.raises(AttnError, match=words):
+        entry(*arrays, **given)
+
+
+@every
+@pytest.mark.parametrize(
+    "how", [{}, {"is_causal": True, "causal_align": "bottom_right"}], ids=["all", "causal"]
+)
+def test_N14_empty_axes(entry, how):
+    dtype = entry.dtypes[0]
+    for lead, n_q, n_k in (((0,), 3, 2), ((2, 0), 3, 2), ((2,), 0, 3), ((2,), 3, 0), ((1,), 0, 0)):
+        arrays = [
+            torch.from_numpy(a).to(getattr(torch, dtype)).requires_grad_(entry.gradients)
+            for a in random_qkv(14, lead, n_q, n_k, 4, 4)
+        ]
+        if entry.call is _tile_steps and 0 in (n_q, n_k):
+            assert not list(flash_attention_steps(*arrays, **how))
+            continue
+        output, lse = entry(*arrays, **how)
+        mask = causal_mask(n_q, n_k, align="bottom_right") if how else None
+        want, _, want_lse = plain_attention(*map(to_numpy, arrays), mask)
+        close(output, want, **NEAR[dtype])
+        if lse is not None:
+            close(lse, want_lse, **NEAR[dtype])
+        if entry.gradients:
+            for gradient, array in zip(torch.autograd.grad(output.sum(), arrays), arrays, strict=True):
+                assert gradient.shape == array.shape and not gradient.isnan().any()
+
+
 # --- the scale ----------------------------------------------------------------------------------------------
 
 SCALES = [0.0, -0.0, -0.7, 1e-30, -1e-30, 1e-46, -1e-46, 1e-320, np.float32(0.5), np.float64(-2)]
@@ -210,7 +303,7 @@ def hows(entry):
 
 @every
 @pytest.mark.parametrize("scale", SCALES, ids=repr)
-def test_any_finite_scale_with_any_mask(entry, scale):
+def test_F2_any_finite_scale_with_any_mask(entry, scale):
     dtype = entry.dtypes[0]
     for how, lengths in hows(entry):
         n_q, n_k = lengths or (5, 7)
@@ -302,7 +395,7 @@ LOSSES = {
     ],
 )
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["query", "key", "value"])
-def test_a_second_derivative_is_right_or_refused(entry, loss, place):
+def test_F3_a_second_derivative_is_right_or_refused(entry, loss, place):
     arrays = random_qkv(9, (2,), 3, 4, 4, 4)
     dtype = torch.float64 if "float64" in entry.dtypes else torch.float32
 

@@ -16,6 +16,7 @@ from attnlib import (
     attention_steps,
     causal_mask,
     combine_masks,
+    decoding_mask,
     document_mask,
     padding_mask,
     prefix_mask,
@@ -131,7 +132,7 @@ def test_document_refusals():
             document_mask(ids)
     with pytest.raises(MaskError, match=r"\(2,\) and arg 1 with shape \(3,\)"):
         document_mask(np.zeros((2, 4), int), np.zeros((3, 4), int))
-    with pytest.raises(MaskError, match="do not fit"):
+    with pytest.raises(MaskError, match="ids_q is no array of whole numbers"):
         document_mask([[1, 2], [1]])
 
 
@@ -611,3 +612,65 @@ def test_one_length_without_a_list_is_refused_with_the_fix():
 def test_an_additive_mask_of_integers_is_refused():
     with pytest.raises(MaskError, match="int"):
         to_additive(causal_mask(2, 2), dtype=int)
+
+
+# --- caches ----------------------------------------------------------------------------------------------
+
+
+def test_F13_new_tokens_against_caches_of_their_own_length(lib):
+    like = lib.array([1.0])
+    got = decoding_mask(2, [4, 6], 6, like=like)
+    assert lib.owns(got) and tuple(got.shape) == (2, 1, 2, 6)
+    want = [["111000", "111100"], ["111110", "111111"]]
+    assert ["".join(map(str, row)) for item in to_numpy(got).astype(int)[:, 0] for row in item] == sum(
+        want, []
+    )
+
+
+def test_F13_decoding_in_a_padded_cache_equals_each_text_alone(lib):
+    lengths, rng = [4, 6, 2], np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((3, 2, n, 5)) for n in (2, 6, 6))
+    for item, length in enumerate(lengths):
+        k[item, :, length:] = v[item, :, length:] = np.nan
+    mask = decoding_mask(2, lengths, 6, like=lib.array([1.0]))
+    got = to_numpy(attention(*(lib.array(a) for a in (q, k, v)), mask))
+    for item, length in enumerate(lengths):
+        alone = (q[item], k[item, :, :length], v[item, :, :length])
+        close(got[item], attention(*alone, is_causal=True, causal_align="bottom_right"))
+
+
+@pytest.mark.parametrize(
+    "n_q, lengths, words",
+    [
+        (2, [1, 6], r"lengths\[0\] is 1, wanted a number from the 2 new tokens to the 6 keys"),
+        (2, [4, 7], r"lengths\[1\] is 7"),
+        (2, [4.0], "whole"),
+        (-1, [4], "n_q is -1"),
+        (2, 4, "wanted one length per sequence"),
+    ],
+)
+def test_lengths_that_no_cache_has_are_refused(n_q, lengths, words):
+    with pytest.raises(MaskError, match=words):
+        decoding_mask(n_q, lengths, 6)
+
+
+# --- where the numbers are -------------------------------------------------------------------------------
+
+
+def test_B4_document_numbers_may_lie_in_any_library_and_on_any_device(lib):
+    ids = lib.array(np.array([[1, 1, 2], [3, 4, 4]]))
+    got = document_mask(ids)
+    assert lib.owns(got)
+    close(to_numpy(got).astype(int), document_mask(to_numpy(ids)).astype(int))
+    assert lib.owns(document_mask(ids, [[1, 2]]))
+    # A device from which NumPy can read nothing, as from a GPU.
+    far = document_mask(torch.ones(2, 3, dtype=torch.int64, device="meta"))
+    assert far.device.type == "meta" and far.shape == (2, 3, 3)
+    assert isinstance(document_mask([1, 2], like=torch.ones(1)), torch.Tensor)
+
+
+def test_to_additive_refuses_a_type_of_another_library():
+    with pytest.raises(
+        MaskError, match="dtype is torch.float32, wanted a floating type of the mask's library"
+    ):
+        to_additive(causal_mask(2, 2), dtype=torch.float32)

@@ -144,3 +144,10 @@ def test_same_refuses(wrong):
         checks.same([1.0, wrong], [1.0, 1.0], "number")
     with pytest.raises(AssertionError, match="shape"):
         checks.same([1.0], [[1.0]], "shape")
+
+
+def test_B3_a_mistake_in_tiles_is_planted_by_its_name_too():
+    assert not set(MISTAKES) & set(tiled_mistakes.MISTAKES)
+    for name, mistake in tiled_mistakes.MISTAKES.items():
+        with tiled_mistakes.planted(name) as made:
+            assert made is mistake

@@ -406,7 +406,7 @@ def test_shapes_that_do_not_fit_are_refused():
         update(state, np.zeros((2, 4)), np.zeros((5, 3)))
     with pytest.raises(ShapeError, match="scores have 0 columns .*, value has 1 rows"):
         update(state, np.zeros((2, 0)), np.zeros((1, 3)))
-    with pytest.raises(ShapeError, match="widths 3 and 4, wanted states of the same rows"):
+    with pytest.raises(ShapeError, match="2 rows of width 3, the other state 2 of width 4: wanted the same"):
         merge(state, start((2,), 4, like=np.zeros(1)))
     with pytest.raises(ShapeError, match=r"output has shape \(2, 3\), lse \(3,\): wanted one lse per row"):
         from_result(np.zeros((2, 3)), np.zeros(3))
