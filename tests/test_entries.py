@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -464,3 +465,28 @@ def test_torch_func_is_right_or_refused(entry, name, masked):
         assert name not in entry.transforms
     else:
         close(got, want, rtol=1e-5, atol=1e-5)
+
+
+# --- said once ----------------------------------------------------------------------------------------------
+
+
+def test_the_reference_says_what_the_entries_do():
+    text = (Path(__file__).parents[1] / "book" / "reference.md").read_text(encoding="utf-8")
+    section = text.split("## One set of rules for every attention")[1].split("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if "| `" in line
+    ]
+    said = {name.split(".")[-1]: row for row in rows for name in re.findall(r"`([\w.]+)`", row[0])}
+    said["kernels"] = next(row for row in rows if "kernels." in row[0])
+    said["flash_attention"] = next(row for row in rows if row[0] == "`flash_attention`")
+    for entry in ENTRIES:
+        arrays, types, masks, derivatives = said[re.match(r"\w+", entry.name)[0]][1:]
+        assert arrays == ("torch" if entry.torch_only else "any library"), entry.name
+        assert (masks == "all") == entry.masks, entry.name
+        assert ("float64" in entry.dtypes) == (types != ", ".join(SINGLE)), entry.name
+        if entry.second:
+            assert derivatives.startswith(("yes", "second")), entry.name
+        assert (derivatives == "yes") == (entry.transforms == EVERYTHING), entry.name
+        assert ("no gradients" in derivatives) == (not entry.gradients), entry.name
