@@ -3,6 +3,7 @@
 import operator
 
 import array_api_compat
+import numpy as np
 
 from .errors import ShapeError
 
@@ -70,7 +71,7 @@ def to_library(array, like):
 def whole_number(number, name):
     """`number` as an int of at least 1; anything else is refused under its `name`."""
     try:
-        whole = 0 if isinstance(number, bool) else operator.index(number)
+        whole = 0 if isinstance(number, bool | np.bool_) else operator.index(number)
     except TypeError:
         whole = 0
     if whole < 1:

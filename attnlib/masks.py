@@ -466,7 +466,7 @@ def _distance(n_q, n_k, align):
 
 def _whole(number, name):
     try:
-        if isinstance(number, bool):
+        if isinstance(number, bool | np.bool_):
             raise TypeError
         return operator.index(number)  # Python, NumPy and torch integers alike
     except TypeError:
