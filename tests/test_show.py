@@ -397,6 +397,28 @@ def test_log_scale_shows_what_a_sink_hides():
         show.heatmap(sink, log=True)
 
 
+def test_F10_an_older_matplotlib_draws_the_same_hidden_cells(monkeypatch):
+    from matplotlib import patches
+
+    class Old(patches.Rectangle):
+        """As before 3.11: no colour of a hatch can be asked for."""
+
+        def __init__(self, *args, **more):
+            assert "hatchcolor" not in more
+            super().__init__(*args, **more)
+            self.made = True
+
+        def __getattribute__(self, name):
+            if name == "set_hatchcolor" and "made" in self.__dict__:
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    matrix = [[0.5, -np.inf], [1.0, 2.0]]
+    wanted = show.heatmap(matrix).svg
+    monkeypatch.setattr(patches, "Rectangle", Old)
+    assert show.heatmap(matrix).svg == wanted
+
+
 def test_hidden_cells_are_grey_and_hatched():
     drawn = Drawn(show.heatmap(STEPS.masked))
     hidden = [where for where in drawn.cells if drawn.cells[where][0].startswith("url(#")]
