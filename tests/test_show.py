@@ -756,7 +756,8 @@ def test_same_bytes_whatever_the_user_has_set():
         assert lines.html == first[6]  # but one that is finished stays as it is
         assert matplotlib.rcParams["font.size"] == 30  # and theirs are left alone
     code = "import hashlib, test_show as t; print(hashlib.sha256(repr(t.all_html()).encode()).hexdigest())"
-    env = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True, cwd=ROOT)
     assert done.stdout.decode().strip() == hashlib.sha256(repr(first).encode()).hexdigest()
 

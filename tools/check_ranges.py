@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = ("show", "widgets")
 CHOICE = {"oldest": "lowest-direct", "newest": "highest"}
 MODULES = """core masks heads online tiled cost clues examples mistakes gradients show torch_path backends
-kernels package widget_arithmetic widget_one_head widgets_jupyterlab""".split()
+kernels package widget_arithmetic widgets_jupyterlab""".split()
 
 
 def run(age):
@@ -33,7 +33,9 @@ def run(age):
         manners = ["-W", "ignore::DeprecationWarning"] if age == "oldest" else []
         command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *manners]
         command += [f"tests/test_{module}.py" for module in MODULES] + ["attnlib"]
-        return subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": folder}).returncode
+        # The second: JupyterLab's half of anywidget, in the same version as Python's.
+        first = {"PYTHONPATH": folder, "JUPYTER_PATH": str(Path(folder, "share", "jupyter"))}
+        return subprocess.run(command, cwd=ROOT, env=os.environ | first).returncode
 
 
 if __name__ == "__main__":
