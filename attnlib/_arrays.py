@@ -132,7 +132,7 @@ def to_library(array, like):
 def positive_number(number, name):
     """`number` as a float above 0; anything else is refused under its `name`."""
     try:
-        size = math.nan if isinstance(number, bool | str) else float(number)
+        size = math.nan if isinstance(number, bool | np.bool_ | str) else float(number)
     except (TypeError, ValueError, OverflowError):
         size = math.nan
     if not 0 < size < math.inf:
@@ -143,7 +143,7 @@ def positive_number(number, name):
 def whole_number(number, name, least=1):
     """`number` as an int of at least `least`; anything else is refused under its `name`."""
     try:
-        if isinstance(number, bool):
+        if isinstance(number, bool | np.bool_):
             raise TypeError
         whole = operator.index(number)  # Python, NumPy and torch integers alike
     except TypeError:

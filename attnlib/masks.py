@@ -552,7 +552,7 @@ def _checked_lengths(lengths, least, n_k, what=""):
 
 def _whole(number, name):
     try:
-        if isinstance(number, bool):
+        if isinstance(number, bool | np.bool_):
             raise TypeError
         return operator.index(number)  # Python, NumPy and torch integers alike
     except TypeError:

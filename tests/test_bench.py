@@ -148,6 +148,16 @@ def test_inputs_are_taken_in_turn_until_they_exceed_the_cache(monkeypatch):
         assert given.data_ptr() not in places and all(x.equal(given) for x in seen)
 
 
+def test_the_cache_to_exceed_is_a_cpus_last(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "machine", lambda _: {"l2_bytes": 2**20})
+    assert bench._cache_bytes("cpu", tmp_path) == 2**20  # a system that tells nothing
+    for index, size in enumerate(("32K", "32K", "1024K", "32768K")):  # as Linux has it: L1 twice, L2, L3
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
+    assert bench._cache_bytes("cpu", tmp_path) == 32 * 2**20
+    assert bench._cache_bytes("cuda", tmp_path) == 2**20
+
+
 def test_what_is_prepared_is_not_timed_and_done_once_per_copy(monkeypatch):
     monkeypatch.setattr(bench, "_cache_bytes", lambda _: 2000)
     made = []

@@ -397,6 +397,28 @@ def test_log_scale_shows_what_a_sink_hides():
         show.heatmap(sink, log=True)
 
 
+def test_F10_an_older_matplotlib_draws_the_same_hidden_cells(monkeypatch):
+    from matplotlib import patches
+
+    class Old(patches.Rectangle):
+        """As before 3.11: no colour of a hatch can be asked for."""
+
+        def __init__(self, *args, **more):
+            assert "hatchcolor" not in more
+            super().__init__(*args, **more)
+            self.made = True
+
+        def __getattribute__(self, name):
+            if name == "set_hatchcolor" and "made" in self.__dict__:
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+    matrix = [[0.5, -np.inf], [1.0, 2.0]]
+    wanted = show.heatmap(matrix).svg
+    monkeypatch.setattr(patches, "Rectangle", Old)
+    assert show.heatmap(matrix).svg == wanted
+
+
 def test_hidden_cells_are_grey_and_hatched():
     drawn = Drawn(show.heatmap(STEPS.masked))
     hidden = [where for where in drawn.cells if drawn.cells[where][0].startswith("url(#")]
@@ -734,7 +756,8 @@ def test_same_bytes_whatever_the_user_has_set():
         assert lines.html == first[6]  # but one that is finished stays as it is
         assert matplotlib.rcParams["font.size"] == 30  # and theirs are left alone
     code = "import hashlib, test_show as t; print(hashlib.sha256(repr(t.all_html()).encode()).hexdigest())"
-    env = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True, cwd=ROOT)
     assert done.stdout.decode().strip() == hashlib.sha256(repr(first).encode()).hexdigest()
 

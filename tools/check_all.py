@@ -3,9 +3,11 @@
 python tools/check_all.py            all of them: what `make test` runs
 python tools/check_all.py --list     say which steps there are
 python tools/check_all.py lint site  only these
+python tools/check_all.py ranges     the library on the versions that pyproject.toml promises; not among "all"
 """
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -46,7 +48,8 @@ STEPS = {
         + ["--nbval-cell-timeout=120", "-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider"]
     ],
     "site": [
-        [JUPYTER_BOOK, "clean", ".", "--html"],
+        # All of it: a page that was read before is not read again, and its warnings stay unsaid.
+        [JUPYTER_BOOK, "clean", ".", "--all"],
         [JUPYTER_BOOK, "build", ".", "-W", "-n", "--keep-going", "-q"],
     ],
     # The graders under test: kill matrix, hostile class, hub.
@@ -54,6 +57,8 @@ STEPS = {
     # Last, so that the closing lines of the whole run are pytest's.
     "tests": [[PYTHON, "-m", "pytest", "-q", "--ignore-glob=*/test_course_*", "--cov", "--cov-report=term"]],
 }
+# Only when named: the library on the oldest and the newest versions that pyproject.toml promises.
+ON_REQUEST = {"ranges": [[PYTHON, "tools/check_ranges.py"]]}
 
 
 def shown(command):
@@ -67,17 +72,23 @@ def main():
     parser.add_argument("steps", nargs="*", metavar="STEP", help="all of them if none is named")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    unknown = [step for step in options.steps if step not in STEPS]
+    known = STEPS | ON_REQUEST
+    unknown = [step for step in options.steps if step not in known]
     if unknown:
-        parser.error(f"no step called {', '.join(unknown)}; there are {', '.join(STEPS)}")
+        parser.error(f"no step called {', '.join(unknown)}; there are {', '.join(known)}")
     if options.list:
-        for step, commands in STEPS.items():
+        for step, commands in known.items():
             for command in commands:
                 print(f"{step}: {shown(command)}")
         return
-    for step in options.steps or STEPS:
+    steps = options.steps or list(STEPS)
+    if not importlib.util.find_spec("torch") and set(steps) - {"lint", "site"}:
+        sys.exit(
+            "PyTorch is not installed, and only lint and site do without; README.md: which machines have it"
+        )
+    for step in steps:
         start = time.perf_counter()
-        for command in STEPS[step]:
+        for command in known[step]:
             print(f"== {step}: {shown(command)}", flush=True)
             status = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT).returncode
             if status:

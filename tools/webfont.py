@@ -1,8 +1,12 @@
 """Fonts of the site, cut down to the characters in use (woff2); none of them is committed."""
 
+import logging
 import re
 
 from fontTools.subset import Options, Subsetter, load_font, save_font
+
+# Sphinx lets every library speak; this one reports each table of each font.
+logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 # Signs that a later chapter may use without a full build.
 SAFE = (

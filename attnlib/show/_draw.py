@@ -221,12 +221,18 @@ def _image(ax, fills, hidden, cell):
 
 
 def _hatched(x, y, width, height, gid=None):
+    from matplotlib.colors import to_rgba
     from matplotlib.patches import Rectangle
 
-    return Rectangle(
-        (x, y), width, height, facecolor=HIDDEN_FILL, edgecolor=GRID, hatch="//", hatchcolor=HIDDEN_LINE,
+    patch = Rectangle(
+        (x, y), width, height, facecolor=HIDDEN_FILL, edgecolor=GRID, hatch="//",
         lw=0.6, clip_on=False, gid=gid,
     )  # fmt: skip
+    if hasattr(patch, "set_hatchcolor"):
+        patch.set_hatchcolor(HIDDEN_LINE)
+    else:  # before matplotlib 3.11 there is no public way to hatch in another colour than the edge's
+        patch._hatch_color = to_rgba(HIDDEN_LINE)
+    return patch
 
 
 def _say(ax, x, y, words, size, **more):
