@@ -41,8 +41,8 @@ BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 class Refused(Exception):
     """A file that cannot be graded; the text tells the student what was got, what was wanted, what to do."""
 
-    def __init__(self, got, do=AGAIN):
-        super().__init__(f"{got} {WANTED} {do}")
+    def __init__(self, got, do=AGAIN, wanted=WANTED):
+        super().__init__(f"{got} {wanted} {do}")
 
 
 # --- reading --------------------------------------------------------------------------------------------

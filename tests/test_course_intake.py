@@ -1471,7 +1471,8 @@ def test_a_made_id_is_never_a_used_one_in_other_letters(packed, room):
 
 @pytest.mark.parametrize(
     "content",
-    ["id,name\n../x,Ada\n", "id,name\n,Ada\n", "id,name\nada\n", "id,name\ncon,Ada\n", 'id,name\n"a,b\n'],
+    ["id,name\n../x,Ada\n", "id,name\n,Ada\n", "id,name\nada\n", "id,name\ncon,Ada\n", 'id,name\n"a,b\n']
+    + ["id,name\n*,Ada\n", 'id,name\nada,"A\nB"\n', 'id,name\n"a\nb",Ada\n', "id,name\nx[1],Ada\n"],
 )
 def test_a_broken_table_is_refused(packed, room, content):
     room.mkdir()
