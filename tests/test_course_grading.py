@@ -283,7 +283,7 @@ def test_a_bubblewrap_that_does_not_isolate_is_not_used(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root hands student code to another user")
 def test_a_clone_that_is_closed_to_other_users_is_named(tmp_path, monkeypatch):
-    for name in ("launch.py", "worker.py", "wire.py"):
+    for name in ("launch.py", "worker.py", "wire.py", "forgiving.py"):
         shutil.copy(sandbox.HERE / name, tmp_path)
     shutil.copy(sandbox.HERE / "sandboxed.py", tmp_path)
     monkeypatch.setattr(sandbox, "HERE", tmp_path)
