@@ -5,6 +5,7 @@ told; the rest of its cell counts. Nothing of this decides a mark, and student c
 """
 
 import builtins
+import dis
 import importlib.util
 import os
 import re
@@ -15,8 +16,8 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-# Answers to input() in one cell, or to one call, before there is no more: a loop that waits for a word must end.
-ANSWERS = 1000
+# Answers to input() in one cell, or to one call: a loop that waits for a word must end.
+ANSWERS = 100_000
 AGAIN_SECONDS = 5.0
 # They arrange the student's own notebook and machine.
 ARRANGING = ("matplotlib", "pip", "conda", "mamba", "micromamba", "uv")
@@ -67,6 +68,12 @@ class Absent:
         return False
 
     __subclasscheck__ = __instancecheck__
+
+
+def _is_tried(frame):
+    """Whether an exception here would be caught in the same function: there is then another way to go on."""
+    entries = dis._parse_exception_table(frame.f_code)
+    return any(entry.start <= frame.f_lasti < entry.end for entry in entries)
 
 
 def _itself(things=None, *arguments, **options):
@@ -122,7 +129,7 @@ class Forgiving(InteractiveShell):
         # Libraries try packages, too, and must learn what is not there; so must code that can do without.
         if level or globals is not self.user_ns or _is_here(top):
             return self._import(name, globals, locals, fromlist, level)
-        if sys._getframe(1).f_code.co_exceptiontable:
+        if _is_tried(sys._getframe(1)):
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
         self.tell(f"{top} is not there while it is graded; what is done with it is left out")
         return Absent()

@@ -177,7 +177,7 @@ def run(assignment, notebook, found):
                 listing = reply["outputs"] if isinstance(reply.get("outputs"), str) else ""
                 room -= min(len(listing), CELL_ROOM)
                 cell.outputs = _outputs(listing if room > 0 else "")
-                cell.execution_count = cell.execution_count or len(done)
+                cell.execution_count = cell.execution_count or len(done) - len(found.stopped)
                 if isinstance(reply.get("note"), str):
                     cell.metadata["course_note"] = verdict.said(reply["note"])[:200]
                     if not once_more:

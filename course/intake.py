@@ -413,7 +413,8 @@ def _matched_by_text(wanted, cells, found):
     for name, release in wanted.items():
         if name not in found and not release.metadata.nbgrader.solution:
             take(name, lambda _, cell, release=release: _bare(cell.source) == _bare(release.source))
-    for name, release in wanted.items():
+    # One text at least: else it is another notebook.
+    for name, release in wanted.items() if new else ():
         role = _role(release)
         if name not in found and role == "answer":
             names = "|".join(re.findall(r"^(?:def +)?(\w+)(?= *[=(])", release.source, re.M)) or "$."

@@ -4,12 +4,13 @@
 
 import ast
 import json
+import re
 
 import nbformat
 import pytest
 from course_stage import needs_packages, needs_sandbox
 
-from course import hooks, intake, planting, sandbox, text
+from course import hooks, intake, planting, sandbox, text, verdict
 
 # What students put on top of a cell, or into one of their own: each works on their machine, not while grading.
 LINES = [
@@ -83,7 +84,7 @@ AFTER = [
 CHATTY = """
 import pandas as pd
 import matplotlib.pyplot as plt
-for line in range(3000):
+for line in range(LINES):
     print(line, "and more")
 print(pd.DataFrame([1]).head(), input() or "nobody")
 """
@@ -140,13 +141,14 @@ def full(about):
     assert lost == {} and about["flags"] == [], about["notes"]
 
 
-def chatty(source):
-    """The same code, whose functions print, draw, ask and import."""
+def chatty(source, lines):
+    """The same code, whose functions print so many lines, draw, ask and import."""
+    code = CHATTY.replace("LINES", str(lines))
     tree = ast.parse(source)
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.decorator_list:
             start = int(bool(ast.get_docstring(node)))
-            node.body[start:start] = ast.parse(CHATTY).body
+            node.body[start:start] = ast.parse(code).body
     return ast.unparse(tree)
 
 
@@ -157,10 +159,12 @@ def busy(notebook, uses):
         cell for cell in notebook.cells if cell.cell_type == "code" and cell.metadata.nbgrader.solution
     ]
     for number, cell in enumerate(answers):
-        cell.source = "\n".join([*lines[number :: len(answers)], chatty(cell.source)])
+        cell.source = "\n".join(
+            [*lines[number :: len(answers)], chatty(cell.source, 20_000 if number < 4 else 200)]
+        )
     notebook.cells[:0] = map(nbformat.v4.new_code_cell, BEFORE)
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell("My *notes*."))
-    notebook.cells += map(nbformat.v4.new_code_cell, AFTER)
+    notebook.cells += map(nbformat.v4.new_code_cell, [chatty("def told():\n    pass\n", 9), "told()", *AFTER])
     return notebook
 
 
@@ -176,7 +180,7 @@ def colab(notebook):
 
 
 def moved(notebook):
-    """Its checks and given cells above what they use, the first last."""
+    """Every cell above what it uses, the first last."""
     notebook.cells = notebook.cells[::-1]
     return notebook
 
@@ -185,24 +189,39 @@ def moved(notebook):
 def test_a_right_notebook_full_of_what_cannot_work_has_full_points(name, tmp_path):
     needs_packages(name)
     assignment = text.load(name)
-    _, about = graded(name, busy(planting.submission(assignment), assignment.uses), tmp_path)
-    full(about)
-    notes = "\n".join(about["notes"])
-    assert "nobody answers input()" in notes and "pandas is not there while it is graded" in notes
-
-
-@pytest.mark.parametrize("name", text.names())
-def test_a_right_notebook_without_names_and_one_turned_round_have_full_points(name, tmp_path):
-    needs_packages(name)
-    notebook = planting.submission(text.load(name))
+    notebook = busy(planting.submission(assignment), assignment.uses)
     for cell in notebook.cells:
-        if cell.cell_type == "markdown" and cell.metadata.nbgrader.solution:
+        if cell.cell_type == "markdown" and cell.metadata.get("nbgrader", {}).get("solution"):
             cell.source = "My words."
     read, about = graded(name, colab(notebook), tmp_path)
     full(about)
-    assert [note for note in about["notes"] if "lost their names" in note] and len(about["notes"]) == 2
+    notes = "\n".join(about["notes"])
+    for words in ("lost their names", "nobody answers input()", "pandas is not there while it is graded"):
+        assert words in notes, notes
+    assert not re.search("put back|no cell of its own|did not run|longer", notes), notes
     words = [cell for cell in read.cells if cell.source == "My words."]
-    assert len(words) == len(text.load(name).written) and all(cell.metadata.nbgrader.grade for cell in words)
+    assert len(words) == len(assignment.written) and all(cell.metadata.nbgrader.grade for cell in words)
+
+
+@pytest.mark.parametrize("name", text.names())
+def test_a_right_notebook_turned_round_has_full_points(name, tmp_path):
+    needs_packages(name)
     _, about = graded(name, moved(planting.submission(text.load(name))), tmp_path)
     full(about)
     assert len(about["notes"]) <= 1, about["notes"]
+
+
+@pytest.mark.parametrize(("used", "left"), [(12.0, 48.0), (55.0, 10.0), (66.0, 10.0)])
+def test_the_page_has_the_seconds_that_a_hand_in_has_left(used, left):
+    limits = hooks.page_limits(sandbox.Limits(seconds=60.0), used)
+    assert limits.seconds == left and limits.cell_seconds == min(20.0, left)
+
+
+def test_a_cell_that_was_stopped_once_is_not_run_a_second_time():
+    assignment = text.load(text.names()[0])
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(code) for code in ("1", "while True:\n    pass", "print(2)")]
+    found = verdict.Verdict({}, (), 0.0, {1: "it took longer than 20 s"})
+    assert hooks.run(assignment, notebook, found) == []
+    assert [cell.execution_count for cell in notebook.cells] == [1, None, 2]
+    assert notebook.cells[1].metadata.course_note == "it took longer than 20 s"
