@@ -26,7 +26,13 @@ def build(options):
 def try_out(options):
     """Hand in every submission made on purpose, and say whether each loses exactly what it should."""
     wrong = 0
-    for name in options.names or text.names():
+    names = options.names or text.names()
+    known = {row.name for name in names for row in matrix.rows(name)}
+    if unknown := set(options.only or ()) - known:
+        raise CourseError(
+            f"no submission is called {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}"
+        )
+    for name in names:
         assignment = text.load(name)
         total, by_hand = sum(assignment.properties.values()), sum(assignment.written.values())
         print(f"{name}: {len(assignment.properties)} properties, {total} points, and {by_hand} by hand")
@@ -89,6 +95,8 @@ def due(options):
         when = datetime.datetime.fromisoformat(options.when)
     except ValueError:
         raise CourseError(f"{options.when!r} is no date; wanted one like 2027-02-01T22:00, in UTC") from None
+    # The gradebook keeps no time zone.
+    when = when.astimezone(datetime.UTC).replace(tzinfo=None) if when.tzinfo else when
     grading.set_due(options.folder, options.name, when)
     print(f"{options.name} is due on {when:%Y-%m-%d at %H:%M} UTC")
 
@@ -107,7 +115,10 @@ def collect(options):
 
     text.load(options.name)
     settings.load(options.folder)
-    zone = datetime.timezone(datetime.timedelta(hours=options.utc_offset))
+    try:
+        zone = datetime.timezone(datetime.timedelta(hours=options.utc_offset))
+    except (ValueError, OverflowError):
+        raise CourseError(f"--utc-offset {options.utc_offset:g}, wanted hours between -24 and 24") from None
     for report in lms.collect(
         options.zip, options.folder, options.name, anonymous=options.anonymous, zone=zone
     ):
@@ -118,6 +129,8 @@ def grade(options):
     """Grade what was handed in and is not graded yet, in the sandbox."""
     from . import grading
 
+    if options.jobs is not None and options.jobs < 1:
+        raise CourseError(f"--jobs {options.jobs}, wanted 1 or more")
     shard = re.fullmatch(r"(\d+)/(\d+)", options.shard or "1/1")
     if not shard:
         raise CourseError(f"--shard {options.shard}, wanted K/N such as 1/3")
@@ -151,6 +164,9 @@ def grades(options):
 
 def marking(options):
     """Open nbgrader's page for marking by hand, on this machine only."""
+    from . import settings
+
+    settings.load(options.folder)
     # A broken settings file must stop it, not be skipped.
     environment = os.environ | {"TRAITLETS_APPLICATION_RAISE_CONFIG_FILE_ERROR": "1"}
     command = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", "--LabApp.default_url=/formgrader"]
@@ -162,7 +178,7 @@ def demonstrate(options):
     """Show the whole cycle on a class of three."""
     from . import demo
 
-    demo.show(name=options.name)
+    demo.show(options.into, options.name)
 
 
 def sandboxed(options):
@@ -196,6 +212,7 @@ def main(arguments=None):
     command(sandboxed, "sandbox")
     one = command(demonstrate, "demo")
     one.add_argument("name", nargs="?", metavar="NAME")
+    one.add_argument("--into", type=Path, help="a new or empty folder, instead of _build/course/class")
     one = command(new)
     one.add_argument("folder", type=Path)
     one.add_argument("names", nargs="*", metavar="NAME")
@@ -224,6 +241,9 @@ def main(arguments=None):
         options.run(options)
     except CourseError as error:
         sys.exit(str(error))
+    except OSError as error:
+        # A path that is no folder, may not be written, or is not there.
+        sys.exit(f"{error.filename or options.run.__name__}: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.exit("stopped; what is graded stays graded, and the same command goes on with the rest")
 

@@ -11,12 +11,13 @@ from . import export, grading, planting, settings, text
 FOLDER = settings.REPOSITORY / "_build" / "course" / "class"
 
 
-def show(root=FOLDER, name=None, say=print):
+def show(root=None, name=None, say=print):
     """Release an assignment, hand in three submissions, grade, mark by hand, write feedback and grades."""
-    root = Path(root).resolve()
+    # Made afresh each time; any other folder is somebody's, and must be new or empty.
+    if root is None and FOLDER.exists():
+        shutil.rmtree(FOLDER)
+    root = Path(root or FOLDER).resolve()
     name = name or text.names()[0]
-    if root.exists():
-        shutil.rmtree(root)
     say(f"1. A class folder, and {name} released to it")
     grading.new_class(root, [name])
     due = datetime.datetime(2030, 1, 31, 22, 0)

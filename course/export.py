@@ -58,7 +58,7 @@ def _row(book, assignment, root, student, names):
         row |= dict.fromkeys(("points", "late_penalty", "total"), "")
     flags = list(record["flags"])
     if row["status"] in ("graded", "refused") and not grading.is_done(root, assignment.name, student):
-        flags.append("handed in again, or the assignment changed, after this was graded")
+        flags.append("handed in again, or the assignment or the grader changed, after this was graded")
     row["flags"], row["reason"] = " | ".join(flags), record["reason"]
     return row
 

@@ -1,10 +1,12 @@
 """Grade a class: student by student, each failure its own, resumable, in parallel, showing progress."""
 
 import concurrent.futures
+import functools
 import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import threading
 import time
@@ -15,29 +17,43 @@ import nbformat
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.utils import capture_log
+from nbgrader.utils import capture_log, parse_utc
 
 from . import CourseError, hooks, intake, sandbox, settings, text
 
 DONE = "graded"
 # What the exchange puts beside a notebook: the date, and the word with which it names a feedback page.
 BESIDE = ("timestamp.txt", "submission_secret.txt")
+# Modules of the course that no mark hangs on; any other, a new one too, is the grader.
+AROUND = ("__main__", "demo", "export", "feedback", "feedback_style", "harmless", "lms", "matrix", "planting")
 
 
 def new_class(root, names=None):
-    """Make a class folder: settings, a secret of its own, and the assignments released.
+    """Make a class folder: settings, a secret of its own, and the assignments released; all of it or nothing.
 
     Raises
     ------
     ConfigError
-        If the folder exists and has something in it.
+        If the folder exists and has something in it, or has a name that nbgrader cannot work with.
     """
     root = Path(root).resolve()
     for name in names or ():
         text.load(name)
+    settings.check_folder(root)
     if root.exists() and any(root.iterdir()):
         raise settings.ConfigError(f"{root.name} is not empty; a class begins in a new folder")
+    made = [folder for folder in (root, *root.parents) if not folder.exists()]
     root.mkdir(parents=True, exist_ok=True)
+    try:
+        _fill(root, names)
+    except BaseException:
+        # Else the next try would find a folder that is not empty.
+        for path in [made[-1]] if made else list(root.iterdir()):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
+
+
+def _fill(root, names):
     # Hidden tests, marks and students' work: for the owner's eyes.
     root.chmod(0o700)
     (root / settings.SECRET).write_text(os.urandom(16).hex() + "\n")
@@ -71,9 +87,19 @@ def set_due(root, name, when):
         book.update_or_create_assignment(name, duedate=when)
 
 
-def students(root, name):
-    """Who has handed in."""
-    return sorted(path.parent.name for path in (Path(root) / settings.HANDED_IN).glob(f"*/{name}"))
+def students(root, name, only=None):
+    """Who has handed in; or of these, `only` some, all of whom must be there."""
+    found = sorted(path.parent.name for path in (Path(root) / settings.HANDED_IN).glob(f"*/{name}"))
+    if unknown := set(only or ()) - set(found):
+        raise settings.ConfigError(f"nothing was handed in by {', '.join(map(intake.said, sorted(unknown)))}")
+    return [student for student in found if not only or student in only]
+
+
+def _fault(student):
+    """Why this cannot be the name of a student's folder, or nothing: nbgrader finds files by pattern."""
+    if set(student) & set("*?[]") or not student.isprintable():
+        return f"the student's name {intake.said(student)!r} cannot be the name of a folder here"
+    return ""
 
 
 def grade_class(root, name, *, only=None, again=False, jobs=None, shard=None, say=print):
@@ -108,17 +134,17 @@ def grade_class(root, name, *, only=None, again=False, jobs=None, shard=None, sa
     settings.load(root)
     text.load(name)
     sandbox.check()
-    everybody = students(root, name)
-    if not everybody:
+    if not students(root, name):
         raise settings.ConfigError(f"nothing was handed in for {name}")
-    if unknown := set(only or ()) - set(everybody):
-        raise settings.ConfigError(f"nothing was handed in by {', '.join(sorted(unknown))}")
-    chosen = [student for student in everybody if not only or student in only]
+    chosen = students(root, name, only)
     if shard:
         if not 1 <= shard[0] <= shard[1]:
             raise settings.ConfigError(f"shard {shard[0]}/{shard[1]}, wanted K/N with K from 1 to N")
         chosen = chosen[shard[0] - 1 :: shard[1]]
     waiting = [student for student in chosen if again or not is_done(root, name, student)]
+    # Before the others are graded, which may take an hour.
+    for fault in filter(None, map(_fault, waiting)):
+        say(f"{fault}; it has no mark")
     if len(waiting) < len(chosen):
         say(f"{len(chosen) - len(waiting)} of {len(chosen)} are graded already")
     records, began = [], time.monotonic()
@@ -200,11 +226,8 @@ def grade_student(root, name, student):
 
 def _grade_student(root, name, student, config, began):
     handed_in = root / settings.HANDED_IN / student / name / f"{name}.ipynb"
-    # nbgrader finds files by pattern: such a name would be many students, or none.
-    if set(student) & set("*?[]") or not student.isprintable():
-        raise GradingFailed(
-            f"the student's name {intake.said(student)!r} cannot be the name of a folder here"
-        )
+    if fault := _fault(student):
+        raise GradingFailed(fault)
     if any(path.is_symlink() for path in (*handed_in.parents[:2], *map(handed_in.with_name, BESIDE))):
         raise GradingFailed("the folder, or a file in it, is a link to another one")
     _done_path(root, name, student).unlink(missing_ok=True)
@@ -213,8 +236,11 @@ def _grade_student(root, name, student, config, began):
     db_url = config.CourseDirectory.db_url
     before = hooks.forget_marks(db_url, name, student)
     record = {"student": student, "status": "graded", "reason": "", "flags": [], "notes": []}
+    no_date = _no_date(handed_in.with_name("timestamp.txt"))
     try:
         notebook, notes = intake.read(handed_in)
+        if no_date:
+            raise intake.Refused(*no_date)
     except intake.Refused as error:
         record |= {"status": "refused", "reason": str(error)}
         notebook, notes = text.student_notebook(text.load(name)), [f"Your file could not be graded: {error}"]
@@ -225,7 +251,7 @@ def _grade_student(root, name, student, config, began):
     checked.mkdir(parents=True)
     (checked / f"{name}.ipynb").write_text(text.dump(notebook), encoding="utf-8")
     for beside in BESIDE:
-        if (file := handed_in.with_name(beside)).is_file():
+        if (file := handed_in.with_name(beside)).is_file() and not (no_date and beside == "timestamp.txt"):
             shutil.copy(file, checked)
     config.CourseDirectory.submitted_directory = settings.CHECKED
     _nbgrader(Autograde, config, assignment_id=name, student_id=student, force=True)
@@ -276,6 +302,23 @@ def _nbgrader(converter, config, *, force=True, **which):
         raise GradingFailed((causes or lines or ["nbgrader gave no reason"])[0][:300])
 
 
+def _no_date(file):
+    """What is wrong with a date of handing in, for :class:`intake.Refused`; nbgrader would stop, or guess."""
+    if not file.exists():
+        return None
+    try:
+        words = file.read_bytes()[:200].decode().strip()
+        if re.match(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", words) and parse_utc(words):
+            return None
+    except (ValueError, OverflowError, TypeError, OSError):
+        words = "something that cannot be read"
+    return (
+        f"When it was handed in is not known: its timestamp.txt says {intake.said(words)!r}.",
+        "Tell your instructor, who can put it right: your notebook is not to blame.",
+        "Wanted: a date such as 2027-02-01 21:00:00 UTC.",
+    )
+
+
 def _strays(handed_in):
     found = sorted(
         intake.said(path.name)
@@ -307,12 +350,23 @@ def is_done(root, name, student):
 
 
 def _digest(handed_in, name):
-    """Of all that a mark hangs on; if the file, its date, the text or the secret changes, it is old."""
-    digest = hashlib.sha256((text.FOLDER / f"{name}.myst.md").read_bytes())
+    """Of all that a mark hangs on: file, date, text, secret and grader; if one changes, the mark is old."""
+    digest = hashlib.sha256(_grader())
+    digest.update((text.FOLDER / f"{name}.myst.md").read_bytes())
     secret = handed_in.parents[3] / settings.SECRET
     for path in (handed_in, handed_in.with_name("timestamp.txt"), secret):
         digest.update(path.read_bytes() if path.is_file() else b"missing")
     return digest.hexdigest()
+
+
+@functools.cache
+def _grader():
+    """Of the code that decides a mark: the course's modules, and the library that is the oracle."""
+    course = [path for path in sandbox.HERE.glob("*.py") if path.stem not in AROUND]
+    digest = hashlib.sha256()
+    for path in sorted([*course, *sandbox.ATTNLIB.rglob("*.py")]):
+        digest.update(f"{path.relative_to(sandbox.HERE.parent)}\n".encode() + path.read_bytes())
+    return digest.digest()
 
 
 def feedback(root, name, only=None):
@@ -320,7 +374,7 @@ def feedback(root, name, only=None):
     root = Path(root).resolve()
     config = settings.load(root)
     paths = []
-    for student in only or students(root, name):
+    for student in students(root, name, only):
         if (root / "autograded" / student / name).is_dir():
             penalise(config, name, student)
             _nbgrader(GenerateFeedback, config, assignment_id=name, student_id=student)

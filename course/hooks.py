@@ -41,8 +41,9 @@ class Run(NbGraderPreprocessor):
     def preprocess(self, notebook, resources):
         assignment = text.load(resources["nbgrader"]["assignment"])
         secret = secret_of(resources["nbgrader"]["db_url"])
-        notes = run(assignment, notebook)
+        # The points come first; the page has the time that is left.
         found = verdict.grade(assignment, verdict.student_cells(notebook), secret)
+        notes = run(assignment, notebook, found)
         about = notebook.metadata.setdefault("course", {})
         about["assignment"], about["title"] = assignment.name, assignment.title
         about["marks"] = {
@@ -132,35 +133,61 @@ def forget_marks(db_url, assignment, student):
     return sum(before) if before else None
 
 
-def run(assignment, notebook):
-    """Run all code cells in the sandbox; outputs go into `notebook`, notes for the student come back."""
-    limits = verdict.limits_of(assignment)
+def page_limits(limits, used):
+    """What the run for a page may take: what is left of a hand-in's seconds, and a sixth of them at least."""
+    seconds = max(limits.seconds - used, limits.seconds / 6)
+    return limits._replace(seconds=seconds, cell_seconds=min(limits.cell_seconds, seconds))
+
+
+def run(assignment, notebook, found):
+    """Run all code cells in the sandbox; outputs go into `notebook`, notes for the student come back.
+
+    What had to be stopped when the verdict was `found` is not run a second time.
+    """
+    limits = page_limits(verdict.limits_of(assignment), found.seconds)
     code = [position for position, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     for position in code:
         notebook.cells[position].outputs, notebook.cells[position].execution_count = [], None
-    notes, done, room = [], set(), NOTEBOOK_ROOM
+    notes, done, again, room = [], set(), set(), NOTEBOOK_ROOM
+    for number, why in found.stopped.items():
+        notebook.cells[code[number]].metadata["course_note"] = verdict.said(why)[:200]
+        done.add(code[number])
+    checks = [position for position in code if verdict.is_check(notebook.cells[position])]
     try:
         with Sandbox(limits, assignment.uses) as box:
-            cells = [[position, notebook.cells[position].source] for position in code]
+            cells = [
+                [position, notebook.cells[position].source, position in checks]
+                for position in code
+                if position not in done
+            ]
             box.send({"do": "run", "cell_seconds": limits.cell_seconds, "cells": cells})
             while True:
                 reply = box.receive(limits.seconds)
                 if not isinstance(reply, dict) or "done" in reply:
                     break
-                position = reply.get("cell")
+                once_more = "again" in reply
+                position = reply["again"] if once_more else reply.get("cell")
                 # An array is equal to nothing and to everything.
-                if type(position) is not int or position not in code or position in done:
+                if type(position) is not int or position not in code or (position in done) != once_more:
                     raise Ended("it answered out of turn")
-                done.add(position)
+                if position in again or (once_more and notebook.cells[position].execution_count is None):
+                    raise Ended("it answered out of turn")
+                (again if once_more else done).add(position)
                 cell = notebook.cells[position]
                 listing = reply["outputs"] if isinstance(reply.get("outputs"), str) else ""
                 room -= min(len(listing), CELL_ROOM)
-                cell.outputs, cell.execution_count = _outputs(listing if room > 0 else ""), len(done)
+                cell.outputs = _outputs(listing if room > 0 else "")
+                cell.execution_count = cell.execution_count or len(done) - len(found.stopped)
                 if isinstance(reply.get("note"), str):
                     cell.metadata["course_note"] = verdict.said(reply["note"])[:200]
-                    notes.append(f"code cell {code.index(position) + 1}: {cell.metadata['course_note']}")
+                    if not once_more:
+                        notes.append(f"code cell {code.index(position) + 1}: {cell.metadata['course_note']}")
     except Ended as error:
-        notes.append(f"code cell {min(len(done) + 1, len(code))}: the run was stopped, {error}")
+        at = next((number for number, place in enumerate(code, 1) if place not in done), len(code))
+        notes.append(f"code cell {at}: the run for this page was stopped, {error}")
+    if again:
+        cells = intake.few(code.index(position) + 1 for position in sorted(again))
+        notes.append(f"code cell {cells}: run again at the end, since what it uses stands below it")
     missing = [position for position in code if position not in done]
     if missing:
         notes.append(
@@ -223,8 +250,8 @@ def flags(notebook, found, told):
             listed.append(
                 f"{name}: its own check passes, the verdict does not ({mark.reason}; {mark.detail})"
             )
-        elif right and not passed:
-            listed.append(f"{name}: its own check {'fails' if ran else 'did not run'}, the verdict passes")
+        elif right and ran and not passed:
+            listed.append(f"{name}: its own check fails, the verdict passes")
     return listed
 
 

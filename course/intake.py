@@ -41,8 +41,8 @@ BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 class Refused(Exception):
     """A file that cannot be graded; the text tells the student what was got, what was wanted, what to do."""
 
-    def __init__(self, got, do=AGAIN):
-        super().__init__(f"{got} {WANTED} {do}")
+    def __init__(self, got, do=AGAIN, wanted=WANTED):
+        super().__init__(f"{got} {wanted} {do}")
 
 
 # --- reading --------------------------------------------------------------------------------------------
@@ -314,8 +314,15 @@ def restore(assignment, notebook):
     released = text.student_notebook(assignment)
     wanted = {cell.metadata.nbgrader.grade_id: cell for cell in released.cells}
     cells = list(notebook.cells)
-    found = _matched(wanted, cells)
+    found, by_text = _matched(wanted, cells), {}
+    if not any(map(_name, cells)):
+        by_text = _matched_by_text(wanted, cells, found)
+        found |= by_text
     notes = [] if found else [f"No cell of “{assignment.title}” was recognised: is this the right notebook?"]
+    if by_text:
+        notes.append(
+            "The cells had lost their names, as in some editors they do; they were known by their text"
+        )
     notes += _extras(wanted, cells, set(found.values()))
     there = {}
     for name, position in found.items():
@@ -386,6 +393,40 @@ def _matched(wanted, cells):
             if release.metadata.nbgrader.solution or _bare(cell.source) == _bare(release.source):
                 found[name] = unnamed[release.id]
     return found
+
+
+def _matched_by_text(wanted, cells, found):
+    """The rest of :func:`_matched`, where a notebook was saved without names and ids, as by Colab.
+
+    Locked cells are those with just their text, an answer the first cell that defines its names, and a
+    written answer what stands in its place.
+    """
+    free = [position for position in range(len(cells)) if position not in found.values()]
+    new, below = {}, -1
+
+    def take(name, fits):
+        position = next((position for position in free if fits(position, cells[position])), None)
+        if position is not None:
+            free.remove(position)
+            new[name] = position
+
+    for name, release in wanted.items():
+        if name not in found and not release.metadata.nbgrader.solution:
+            take(name, lambda _, cell, release=release: _bare(cell.source) == _bare(release.source))
+    # One text at least: else it is another notebook.
+    for name, release in wanted.items() if new else ():
+        role = _role(release)
+        if name not in found and role == "answer":
+            names = "|".join(re.findall(r"^(?:def +)?(\w+)(?= *[=(])", release.source, re.M)) or "$."
+            defines = re.compile(rf"^(def +)?({names}) *[=(,]", re.M)
+            take(
+                name,
+                lambda _, cell, defines=defines: cell.cell_type == "code" and defines.search(cell.source),
+            )
+        elif name not in found and role == "question":
+            take(name, lambda at, cell, low=below: at == low + 1 and cell.cell_type == "markdown")
+        below = (found | new).get(name, below)
+    return new
 
 
 def _name(cell):

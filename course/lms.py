@@ -477,6 +477,8 @@ def _rows(path):
             raise ZipRefused(
                 f"{path.name}, row {number}: {said(row)} has no id of letters, digits and . @ _ -"
             )
+        if any(map(_controls, row)):
+            raise ZipRefused(f"{path.name}, row {number}: {said(row)} has a line end or the like in a name")
     return rows
 
 

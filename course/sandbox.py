@@ -366,7 +366,7 @@ def _command(descriptor, limits, packages, refused):
     for name in REDUCED:
         command += ["--ro-bind", str(ATTNLIB / name), f"/opt/lib/attnlib/{name}"]
     command += ["--ro-bind", str(HERE / "sandboxed.py"), "/opt/lib/attnlib/__init__.py"]
-    for name in ("launch.py", "worker.py", "wire.py"):
+    for name in ("launch.py", "worker.py", "wire.py", "forgiving.py"):
         command += ["--ro-bind", str(HERE / name), f"/opt/grader/{name}"]
     if fonts := _font_list():
         command += ["--ro-bind", str(fonts), f"/opt/grader/{fonts.name}"]

@@ -31,6 +31,8 @@ HANDED_IN = "handed_in"
 CHECKED = "checked"
 CONFIG = "nbgrader_config.py"
 SECRET = "secret.txt"
+# nbgrader finds files by pattern, names its database by a URL, and puts in the shell's variables.
+PATTERNS = "*?[]%$"
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
@@ -76,6 +78,17 @@ def _put_programs_on_the_path():
         os.environ["PATH"] = os.pathsep.join([here, path])
 
 
+def check_folder(root):
+    """Refuse a class folder that nbgrader would take for another one, or not find again."""
+    odd = sorted({letter for letter in str(root) if letter in PATTERNS or not letter.isprintable()})
+    if odd:
+        raise ConfigError(
+            f"the class folder {str(root)!r} has {' and '.join(map(repr, odd))} in its name or in that of a "
+            f"folder above it, where nbgrader takes it for a pattern; choose a name without {PATTERNS}, and "
+            "without line ends and other letters that are not seen"
+        )
+
+
 def load(root):
     """The configuration of a class folder, or :class:`ConfigError`; never a guess.
 
@@ -84,6 +97,7 @@ def load(root):
     traitlets.config.Config
     """
     root = Path(root).resolve()
+    check_folder(root)
     if not (root / CONFIG).is_file():
         raise ConfigError(
             f"{root.name} is no class folder: it has no {CONFIG}; make one with: python -m course new"

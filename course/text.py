@@ -5,12 +5,16 @@ hidden cases, which the grader reads from the text: neither is in a notebook tha
 """
 
 import ast
+import collections
+import difflib
 import functools
 import hashlib
 import importlib
+import io
 import math
 import re
 import textwrap
+import tokenize
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +28,12 @@ from . import CourseError
 FOLDER = Path(__file__).resolve().parent / "assignments"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
+# nbgrader's other markers have cells of their own here: hidden, and rubric.
+MARKED = ("solution", "hiddentests", "markscheme")
+MARKERS = [edge + what for edge in ("begin", "end") for what in MARKED] + ["autotest", "hashedautotest"]
 KINDS = ("setup", "answer", "check", "hidden", "written", "rubric", "choice")
+KEYS = {*KINDS, "points", "answers", "tags"}
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 LETTERS = "abcdefgh"
 PLACEHOLDER = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 FROM_ATTNLIB = "core cost counter examples heads masks mistakes online tiled tiled_mistakes".split()
@@ -82,7 +91,7 @@ def names():
 def load(name):
     """Read and check one assignment's text."""
     path = FOLDER / f"{name}.myst.md"
-    if not path.exists():
+    if not NAME.fullmatch(name) or not path.exists():
         raise TextError(f"there is no assignment {name!r}; there are {', '.join(names())}")
     notebook = jupytext.reads(path.read_text(encoding="utf-8"), fmt="md:myst")
     about = notebook.metadata.get("course", {})
@@ -109,7 +118,11 @@ def _read_cell(cell, where, space):
     def fill_in(source):
         return fill(source, where, space)
 
+    _check_markers(cell, where)
     kinds = [kind for kind in KINDS if kind in cell.metadata]
+    if unknown := set(cell.metadata) - KEYS:
+        # Misspelled, it would be a given cell: what is hidden would be handed out.
+        raise TextError(f"{where}: {', '.join(sorted(unknown))} is no kind of cell: {', '.join(KINDS)}")
     if len(kinds) > 1:
         raise TextError(f"{where} is both {kinds[0]} and {kinds[1]}")
     if not kinds:
@@ -136,12 +149,78 @@ def _read_cell(cell, where, space):
             raise TextError(
                 f"{where}: {identity} offers the same answer twice: {[text for text, _ in answers]}"
             )
-    if kind == "answer" and (cell.source.count(BEGIN) != cell.source.count(END) or BEGIN not in cell.source):
-        raise TextError(f"{where}: {identity} needs {BEGIN} and {END}")
-    if kind != "answer" and BEGIN in cell.source:
-        raise TextError(f"{where}: a solution outside an answer cell")
     source = cell.source if kind in ("hidden", "answer") else fill_in(cell.source)
     return Cell(kind, identity, source, points, answers)
+
+
+def _check_markers(cell, where):
+    """Refuse every marker but pairs of :data:`BEGIN` and :data:`END`, each a comment alone on its line."""
+    lines, is_answer = cell.source.split("\n"), "answer" in cell.metadata and cell.cell_type == "code"
+    found = [number for number, line in enumerate(lines) if _is_marker(line, cell.cell_type == "code")]
+    for number in found:
+        line = lines[number].strip()
+        place = f"{where}, line {number + 1}: {line[:60]!r}"
+        if not is_answer:
+            raise TextError(f"{place} stands outside an answer cell, so it would hide nothing")
+        if line not in (BEGIN, END):
+            raise TextError(f"{place} is no marker; wanted {BEGIN} or {END}, alone on its line")
+    if not is_answer:
+        return
+    comments = _comments(cell.source, where)
+    if inside := [number for number in found if number not in comments]:
+        raise TextError(f"{where}, line {inside[0] + 1}: {lines[inside[0]].strip()!r} stands inside a text")
+    if not found:
+        raise TextError(f"{where}: {cell.metadata['answer']} needs {BEGIN} and {END}")
+    for turn, number in enumerate([*found, None]):
+        wanted = (BEGIN, END)[turn % 2]
+        if number is None and wanted is END:
+            raise TextError(f"{where}, line {found[-1] + 1}: no {END} comes after this {BEGIN}")
+        if number is not None and lines[number].strip() != wanted:
+            raise TextError(f"{where}, line {number + 1}: {lines[number].strip()}, wanted {wanted} here")
+    for begin, end in zip(found[::2], found[1::2], strict=True):
+        if _indent(lines[begin]) != _indent(lines[end]):
+            raise TextError(f"{where}, line {end + 1}: {END} is not indented as its {BEGIN} is")
+        if not any(line.strip() for line in lines[begin + 1 : end]):
+            raise TextError(f"{where}, line {end + 1}: nothing stands between {BEGIN} and {END}")
+    try:
+        ast.parse(stub(cell.source))
+    except SyntaxError as error:
+        what = f"without its solution the cell is no Python: {error.msg} (line {error.lineno})"
+        raise TextError(f"{where}, line {found[0] + 1}: {what}") from None
+
+
+def _is_marker(line, is_code):
+    """Whether a line has a marker in it, or something that was meant to be one.
+
+    In code that is every line that begins with ``###``, and every short comment on a solution.
+    """
+    letters, comment = _letters(line), _letters(line.partition("#")[2]) if is_code else ""
+    return (
+        is_code
+        and line.strip().startswith("###")
+        or any(marker in letters for marker in MARKERS[:-2])
+        or ("solution" in comment and len(comment) < 24)
+        or any(difflib.get_close_matches(words, MARKERS, 1, 0.8) for words in (letters, comment))
+    )
+
+
+def _letters(line):
+    return "".join(letter for letter in line.lower() if letter.isalpha())
+
+
+def _comments(source, where):
+    """The numbers, from 0, of the lines on which a comment stands alone."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+        ast.parse(source)
+    except (SyntaxError, tokenize.TokenError) as error:
+        raise TextError(f"{where} is no Python: {error.args[0]}") from None
+    comments = (token for token in tokens if token.type == tokenize.COMMENT)
+    return {token.start[0] - 1 for token in comments if token.line.strip() == token.string.strip()}
+
+
+def _indent(line):
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _check(name, cells):
@@ -206,7 +285,32 @@ def rounded(x, digits=4):
 
 def student_notebook(assignment):
     """What a student gets, and what nbgrader releases: no solution, no hidden case, no output."""
-    return _notebook(assignment, solved=False)
+    notebook = _notebook(assignment, solved=False)
+    _guard(assignment, notebook)
+    return notebook
+
+
+def _guard(assignment, notebook):
+    """The last look before anything leaves: no marker is left, and no line that stood between two."""
+    shown = {cell.metadata.nbgrader.grade_id: cell.source.split("\n") for cell in notebook.cells}
+    for cell in notebook.cells:
+        for line in cell.source.split("\n"):
+            if _is_marker(line, cell.cell_type == "code"):
+                raise TextError(
+                    f"{assignment.name}: {line.strip()[:60]!r} would stand in a student's notebook"
+                )
+    for cell in assignment.of_kind("answer"):
+        # By another rule than :func:`stub`: from a line that has the one word to a line that has the other.
+        between, outside, hidden = False, [], []
+        for line in cell.source.split("\n"):
+            between = between or "beginsolution" in _letters(line)
+            (hidden if between else outside).append(line.strip())
+            between = between and "endsolution" not in _letters(line)
+        made = re.compile(r"raise NotImplementedError\(.*\)|\w+ = None|")
+        left = collections.Counter(line.strip() for line in shown[f"answer-{cell.id}"])
+        left -= collections.Counter(outside)
+        if kept := [line for line in hidden if left[line] and not made.fullmatch(line)]:
+            raise TextError(f"{assignment.name}: {cell.id} would show students its solution: {kept[0]!r}")
 
 
 def solved_notebook(assignment):

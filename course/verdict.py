@@ -70,11 +70,15 @@ class Mark(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Marks by property, what went wrong while the cells ran, and the seconds it took."""
+    """Marks by property, what went wrong while the cells ran, and the seconds it took.
+
+    `stopped` are the cells that ended their process or had to be ended: number, from 0, of code cells → why.
+    """
 
     marks: dict
     problems: tuple
     seconds: float
+    stopped: dict
 
     @property
     def points(self):
@@ -386,7 +390,8 @@ def grade(assignment, cells, secret, limits=None):
     for name, points in assignment.properties.items():
         right = name not in failed
         marks[name] = Mark(points if right else 0, points, failed.get(name, ""), details.get(name, ""))
-    return Verdict(marks, tuple(session.problems), time.monotonic() - began)
+    problems = tuple(session.problems.values())
+    return Verdict(marks, problems, time.monotonic() - began, session.stopped)
 
 
 def _mixed(questions, secret):
@@ -416,7 +421,7 @@ class _Session:
 
     def __init__(self, assignment, cells, limits):
         self.packages, self.limits = assignment.uses, limits
-        self.cells, self.problems, self.dead = list(cells), [], {}
+        self.cells, self.problems, self.stopped, self.dead = list(cells), {}, {}, {}
         self.began, self.starts, self.box = time.monotonic(), 0, None
 
     def ask(self, case):
@@ -461,15 +466,18 @@ class _Session:
                 self.box.send({"do": "serve", "cells": self.cells})
                 for running, source in enumerate(self.cells):
                     self._load(running, source)
-                _wanted(self.box.receive(self.limits.call_seconds), "loaded")
+                again = _wanted(self.box.receive(self.limits.call_seconds), "loaded").get("again")
+                for number in again if isinstance(again, list) else ():
+                    if type(number) is int and self.problems.get(number, "").endswith("NameError"):
+                        del self.problems[number]  # it stands before what it uses, and came to its end later
                 return True
             except Ended as error:
                 self.close()
                 if running is None:
                     self.over = str(error)
                     return False
-                self.problems.append(f"code cell {running + 1}: {error}")
-                self.cells[running] = None
+                self.problems[running] = f"code cell {running + 1}: {error}"
+                self.cells[running], self.stopped[running] = None, str(error)
 
     def _load(self, position, source):
         if source is not None:
@@ -481,9 +489,8 @@ class _Session:
         if problem:
             kind = str(problem[0])
             if kind != "NotImplementedError" and self.starts == 1:
-                self.problems.append(
-                    f"code cell {position + 1}: {kind if kind in _BUILTIN_ERRORS else 'an error'}"
-                )
+                words = kind if kind in _BUILTIN_ERRORS else "an error"
+                self.problems[position] = f"code cell {position + 1}: {words}"
 
     def _call(self, case):
         if case.reads:
@@ -602,10 +609,10 @@ def _reply(reply: Any):
 
 def student_cells(notebook):
     """The code of a submission in its own order; None stands for a check, which does not run here."""
-    cells = []
-    for cell in notebook.cells:
-        grading = cell.get("metadata", {}).get("nbgrader", {})
-        is_check = grading.get("grade") and not grading.get("solution")
-        if cell.cell_type == "code":
-            cells.append(None if is_check else cell.source)
-    return cells
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [None if is_check(cell) else cell.source for cell in code]
+
+
+def is_check(cell):
+    grading = cell.get("metadata", {}).get("nbgrader", {})
+    return bool(grading.get("grade") and not grading.get("solution"))

@@ -1,8 +1,10 @@
 """Grading a class: the whole cycle, what stops it, regrading, resuming, and that nothing secret leaves."""
 
+import contextlib
 import csv
 import datetime
 import html
+import io
 import json
 import os
 import re
@@ -52,12 +54,10 @@ def run(*command, cwd=ROOT, **environment):
 def cycle(tmp_path_factory):
     """The demonstration class, once for all tests that only look at it."""
     needs_sandbox()
-    root, lines = tmp_path_factory.mktemp("demo") / "class", []
-    path = demo.show(root, say=lines.append)
-    return root, path, lines
-
-
-# --- the whole cycle ------------------------------------------------------------------------------------
+    root, said = tmp_path_factory.mktemp("demo") / "class", io.StringIO()
+    with contextlib.redirect_stdout(said):
+        main(["demo", "--into", str(root)])
+    return root, root / "grades.csv", said.getvalue().splitlines()
 
 
 def test_the_demonstration_marks_each_student_as_he_deserves(cycle):
@@ -99,10 +99,9 @@ def test_every_page_of_feedback_says_what_was_lost_and_why(cycle):
             assert flag not in html.unescape(page)
 
 
-def test_the_command_shows_the_cycle_too():
-    done = run("course", "demo")
-    assert done.returncode == 0, done.stderr
-    assert "grades.csv" in done.stdout
+def test_the_demonstration_makes_nothing_afresh_where_something_of_somebodys_lies(cycle):
+    with pytest.raises(SystemExit, match="not empty"):
+        main(["demo", "--into", str(cycle[0])])
 
 
 # --- what is released, byte for byte --------------------------------------------------------------------
@@ -284,7 +283,7 @@ def test_a_bubblewrap_that_does_not_isolate_is_not_used(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root hands student code to another user")
 def test_a_clone_that_is_closed_to_other_users_is_named(tmp_path, monkeypatch):
-    for name in ("launch.py", "worker.py", "wire.py"):
+    for name in ("launch.py", "worker.py", "wire.py", "forgiving.py"):
         shutil.copy(sandbox.HERE / name, tmp_path)
     shutil.copy(sandbox.HERE / "sandboxed.py", tmp_path)
     monkeypatch.setattr(sandbox, "HERE", tmp_path)
@@ -357,13 +356,79 @@ def test_a_date_that_is_none_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit, match="no assignment"):
         main(["due", str(tmp_path / "class"), "one_head", "2027-02-01T22:00"])
     main(["due", str(tmp_path / "class"), FIRST, "2027-02-01T22:00"])
-    assert "2027-02-01 at 22:00 UTC" in capsys.readouterr().out
+    main(["due", str(tmp_path / "class"), FIRST, "2027-02-01T22:00+02:00"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert "2027-02-01 at 22:00 UTC" in first and "2027-02-01 at 20:00 UTC" in second
 
 
 def test_a_class_folder_is_not_begun_where_something_lies(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(settings.ConfigError, match="not empty"):
         grading.new_class(tmp_path)
+
+
+ODD = ["c[a]", "c*", "c?q", "c%20x", "100%", "c$HOME", "two\nlines", "a\x1bb", "up[1]/class"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_class_folder_that_nbgrader_takes_for_a_pattern_is_refused_and_not_begun(name, tmp_path):
+    with pytest.raises(SystemExit, match="choose a name without"):
+        main(["new", str(tmp_path / name), FIRST])
+    assert list(tmp_path.iterdir()) == []
+    # Nor is one used that was moved there.
+    (tmp_path / name).mkdir(parents=True)
+    for command in (["due", FIRST, "2027-02-01"], ["release", FIRST], ["grade", FIRST], ["feedback", FIRST]):
+        with pytest.raises(SystemExit, match="choose a name without"):
+            main([command[0], str(tmp_path / name), *command[1:]])
+
+
+def test_other_odd_names_of_a_class_work(tmp_path, monkeypatch):
+    name = "--our class' #1 {x} (a+b); ~é&!"
+    monkeypatch.chdir(tmp_path)
+    root = small_class(tmp_path / name / "and below", {"ada": untouched()})
+    assert grading.grade_student(root, FIRST, "ada")["status"] == "graded"
+    assert auto_sum(root, "ada") == 0 and (root / settings.GRADEBOOK).is_file()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_class_that_cannot_be_made_leaves_nothing(there, tmp_path, monkeypatch):
+    root = tmp_path / "deep" / "class"
+    if there:
+        root.mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(grading, "_nbgrader", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "disk full")))
+        with pytest.raises(SystemExit, match="disk full"):
+            main(["new", str(root), FIRST])
+    assert (list(root.iterdir()) if there else list(tmp_path.iterdir())) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["new", "{file}/class"], "Not a directory"),
+        (["grade", "{class}", FIRST, "--jobs", "0"], "wanted 1 or more"),
+        (["grade", "{class}", FIRST, "--student", "*"], r"handed in by \*"),
+        (["feedback", "{class}", FIRST, "--student", "*"], r"handed in by \*"),
+        (["collect", "{class}", FIRST, "x.zip", "--utc-offset", "99"], "hours between"),
+        (["collect", "{class}", FIRST, "x.zip", "--utc-offset", "nan"], "hours between"),
+        (["collect", "{class}", "../1_one_head", "x.zip"], "there is no assignment"),
+        (["grades", "{class}", FIRST, "--to", "{file}/x.csv"], "Not a directory"),
+        (["build", FIRST, "--into", "{file}"], "exists"),
+        (["try", FIRST, "--only", "solvd"], "no submission is called solvd; there are .*solved"),
+        (["marking", "{class}/no"], "no class folder"),
+    ],
+)
+def test_what_a_command_cannot_use_is_named(words, says, seldom):
+    with pytest.raises(SystemExit, match=says):
+        main([word.format_map(seldom) for word in words])
+
+
+@pytest.fixture(scope="module")
+def seldom(tmp_path_factory):
+    needs_sandbox()
+    folder = tmp_path_factory.mktemp("seldom")
+    (folder / "file").write_text("")
+    return {"file": folder / "file", "class": small_class(folder / "class", {"ada": untouched()})}
 
 
 # --- regrading ------------------------------------------------------------------------------------------
@@ -444,6 +509,51 @@ def test_an_unanswered_question_needs_no_marking(tmp_path):
         assert marks(root, "cem")[question] == (0.0, None, False)
 
 
+def test_after_a_fix_of_the_grader_its_marks_are_old(tmp_path, monkeypatch):
+    for folder in ("course", "attnlib"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    root = small_class(tmp_path / "class", {"ada": untouched()})
+    record = {
+        "student": "ada",
+        "status": "graded",
+        "reason": "",
+        "flags": [],
+        "points": 0,
+        "of": 1,
+        "seconds": 0.0,
+    }
+    file = root / settings.HANDED_IN / "ada" / FIRST / f"{FIRST}.ipynb"
+    grading._write_down(root, FIRST, record | {"of_file": grading._digest(file, FIRST)})
+
+    def after(path, words):
+        with monkeypatch.context() as patch:
+            patch.setattr(sandbox, "HERE", tmp_path / "course")
+            patch.setattr(sandbox, "ATTNLIB", tmp_path / "attnlib")
+            kept = (tmp_path / path).read_text(encoding="utf-8") if (tmp_path / path).exists() else None
+            (tmp_path / path).write_text((kept or "") + words, encoding="utf-8")
+            grading._grader.cache_clear()
+            done = grading.is_done(root, FIRST, "ada")
+            (tmp_path / path).unlink() if kept is None else (tmp_path / path).write_text(kept)
+        grading._grader.cache_clear()
+        return done
+
+    assert after("course/verdict.py", "")
+    for path in (
+        "course/verdict.py",
+        "course/worker.py",
+        "course/new.py",
+        "attnlib/core.py",
+        "attnlib/show/x.py",
+    ):
+        assert not after(path, "# fixed\n"), path
+    assert after("course/feedback.py", "# fixed\n")
+    # The command grades again by itself.
+    monkeypatch.setattr(grading, "grade_student", lambda root, name, student: record)
+    assert grading.grade_class(root, FIRST, jobs=1, say=lambda _: None) == []
+    monkeypatch.setattr(grading, "_grader", lambda: b"another")
+    assert grading.grade_class(root, FIRST, jobs=1, say=lambda _: None) == [record]
+
+
 # --- late -----------------------------------------------------------------------------------------------
 
 
@@ -453,6 +563,46 @@ def test_an_unanswered_question_needs_no_marking(tmp_path):
 def test_a_late_day_costs_a_tenth(late, share):
     penalty = settings.LatePerDay().late_submission_penalty("ada", 20.0, late)
     assert (penalty or 0.0) == pytest.approx(20.0 * share)
+
+
+STAMPS = [
+    "yesterday",
+    "",
+    "Monday",
+    "7",
+    "2027-13-45 10:00",
+    "2027-02-01 99:99 UTC",
+    "99999-01-01",
+    "2027-02-01",
+]
+
+
+@pytest.mark.parametrize("stamp", [*(words.encode() for words in STAMPS), b"\xff\xfe\x00", b"9" * 10**6])
+def test_a_date_that_nobody_can_read_is_no_date(stamp, tmp_path):
+    (tmp_path / "timestamp.txt").write_bytes(stamp)
+    got, _, wanted = grading._no_date(tmp_path / "timestamp.txt")
+    assert "timestamp.txt says" in got and "2027-02-01 21:00:00 UTC" in wanted and len(got) < 200
+
+
+@pytest.mark.parametrize(
+    "stamp", ["2027-02-01 21:00:00 UTC", "2027-02-01T21:00:00+01:00", "2015-02-02 15:58:23.948203 CET", None]
+)
+def test_a_date_as_platforms_write_it_is_one(stamp, tmp_path):
+    if stamp:
+        (tmp_path / "timestamp.txt").write_text(f"{stamp}\n")
+    assert grading._no_date(tmp_path / "timestamp.txt") is None
+
+
+def test_a_hand_in_without_a_date_that_can_be_read_is_refused_and_told(tmp_path):
+    root = small_class(tmp_path / "class", {"ada": untouched(), "cem": b"{ damaged"})
+    for student in ("ada", "cem"):
+        (root / settings.HANDED_IN / student / FIRST / "timestamp.txt").write_text("yesterday")
+    hand_in(root, "ben", untouched())
+    records = grading.grade_class(root, FIRST, jobs=1, say=lambda _: None)
+    assert [record["status"] for record in records] == ["refused", "graded", "refused"]
+    assert "yesterday" in records[0]["reason"] and "damaged" in records[2]["reason"]
+    (page,) = grading.feedback(root, FIRST, ["ada"])
+    assert "its timestamp.txt says" in page.read_text(encoding="utf-8")
 
 
 # --- many students --------------------------------------------------------------------------------------

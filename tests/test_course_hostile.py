@@ -512,6 +512,7 @@ if {when}:
         ("not quiet", "{'cell': 0.0, 'outputs': '[]'}"),
         ("True", "{'cell': np.zeros(3), 'outputs': '[]', 'starts': np.zeros(3)}"),
         ("not quiet", "{'cell': 0, 'outputs': np.zeros(3), 'note': np.zeros(3)}"),
+        ("not quiet", "{'again': 0, 'outputs': '[]'}"),
         ("quiet", "{'cell': 0, 'problem': 5}"),
         ("quiet", "{'cell': 0, 'problem': np.ones(3)}"),
     ],

@@ -454,6 +454,9 @@ def test_nothing_listens_beyond_this_machine(term):
         ({"COURSE_HUB_STUDENTS": "ann instructor"}, "instructor"),
         ({"COURSE_HUB_STUDENTS": "ann an+n"}, "an\\+n"),
         ({"COURSE_HUB_STUDENTS": "ann ../bo"}, "no login names: ../bo"),
+        ({"COURSE_HUB_STUDENTS": "ann * b[o]"}, r"no login names: \*, b\[o\]"),
+        ({"COURSE_HUB_FOLDER": "/tmp/hub[1]"}, "COURSE_HUB_FOLDER: .*'\\[' and '\\]'"),
+        ({"COURSE_HUB_PORT": "x"}, "COURSE_HUB_PORT is 'x'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(tmp_path, change, word):

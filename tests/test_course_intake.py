@@ -824,6 +824,32 @@ def test_metadata_lists_are_read_and_restored(tiny, released, reading):
     assert order(notebook) == ORDER
 
 
+def nameless(notebook):
+    """As Colab saves it, read again: no ids, no names."""
+    for number, cell in enumerate(notebook.cells):
+        cell.id, cell.metadata = f"cell-{number}", nbformat.NotebookNode()
+    return notebook
+
+
+def test_cells_without_names_and_ids_are_known_by_their_text_and_place(tiny, released):
+    wanted = order(released)
+    named(released, "answer-double").source = "%matplotlib inline\r\ndef double(x):\r\n    return x + x"
+    named(released, "why").source = "Since it is."
+    released.cells.insert(1, extra("def halve(x): return x / 2"))
+    (note,) = restored(tiny, nameless(released))
+    assert "known by their text" in note
+    assert [name for name in order(released) if name in ORDER] == wanted
+    assert "return x + x" in named(released, "answer-double").source
+    assert named(released, "why").source == "Since it is."
+
+
+def test_without_names_a_changed_check_is_the_students_own(tiny, released):
+    named(released, "doubles").source = "assert True"
+    notes = restored(tiny, nameless(released))
+    assert "known by their text" in notes[0] and "check `doubles` was missing" in notes[1]
+    assert "assert True" in order(released)
+
+
 def test_another_notebook_is_called_so_and_can_be_graded(tiny):
     other = nbformat.v4.new_notebook(cells=[extra("def double(x): return 2 * x")])
     other.metadata.course = {"marks": {"doubles": {"points": 99}}}
@@ -1471,7 +1497,8 @@ def test_a_made_id_is_never_a_used_one_in_other_letters(packed, room):
 
 @pytest.mark.parametrize(
     "content",
-    ["id,name\n../x,Ada\n", "id,name\n,Ada\n", "id,name\nada\n", "id,name\ncon,Ada\n", 'id,name\n"a,b\n'],
+    ["id,name\n../x,Ada\n", "id,name\n,Ada\n", "id,name\nada\n", "id,name\ncon,Ada\n", 'id,name\n"a,b\n']
+    + ["id,name\n*,Ada\n", 'id,name\nada,"A\nB"\n', 'id,name\n"a\nb",Ada\n', "id,name\nx[1],Ada\n"],
 )
 def test_a_broken_table_is_refused(packed, room, content):
     room.mkdir()

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import attnlib
 
-from .. import sandbox
+from .. import sandbox, settings
 
 HERE = Path(__file__).resolve().parent
 COURSE = "attention"  # as course.settings has it
@@ -175,6 +175,10 @@ def from_environment(environment=os.environ):
     folder = environment.get("COURSE_HUB_FOLDER")
     if not folder:
         raise SettingsError("COURSE_HUB_FOLDER is not set: it names the working folder of the class")
+    try:
+        settings.check_folder(Path(folder).resolve())
+    except settings.ConfigError as error:
+        raise SettingsError(f"COURSE_HUB_FOLDER: {error}") from None
     students = tuple(environment.get("COURSE_HUB_STUDENTS", "").split())
     if not students:
         raise SettingsError(
@@ -188,5 +192,7 @@ def from_environment(environment=os.environ):
         )
     if len({instructor, *students}) <= len(students):
         raise SettingsError("COURSE_HUB_STUDENTS: a name stands there twice, or is the instructor's")
-    port = int(environment.get("COURSE_HUB_PORT", "8000"))
-    return Class(Path(folder).resolve(), secret, students, instructor, port)
+    port = environment.get("COURSE_HUB_PORT", "8000")
+    if not port.isdecimal():
+        raise SettingsError(f"COURSE_HUB_PORT is {port!r}, wanted a number such as 8000")
+    return Class(Path(folder).resolve(), secret, students, instructor, int(port))
