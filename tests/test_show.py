@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.parse
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -448,18 +449,13 @@ def test_numbers_can_be_read_on_their_cells():
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_roles_can_be_read_in_both_themes(theme):
     """B18: text colours of figures, tables and the strip against every background of the theme."""
-    sheet = palette.css() + (ROOT / "attnlib" / "show.css").read_text(encoding="utf-8")
-    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", re.sub(r"/\*.*?\*/", "", sheet, flags=re.S))
-    values = {}
-    for selector, body in rules:
-        if ":root" in selector or (theme == "dark" and 'data-theme="dark"' in selector):
-            values |= dict(re.findall(r"--attn-([\w-]+):\s*(#\w+)", body))
+    side = ("light", "dark").index(theme)
+    values = {name: pair[side] for name, pair in (palette.ROLES | palette.PAGE).items()}
     assert values["paper"] == BACKGROUNDS[theme][0]
     for role in palette.ROLES:
         for ground in [*BACKGROUNDS[theme], values["paper"], values["wash"]]:
             assert contrast(values[role], ground) >= 4.5, (role, ground)
-    ink = {"light": "#222832", "dark": "#ced6dd"}[theme]  # the theme's own text colour, which ink becomes
-    assert all(contrast(ink, ground) >= 4.5 for ground in [*BACKGROUNDS[theme], values["wash"]])
+    assert all(contrast(values["ink"], ground) >= 4.5 for ground in [*BACKGROUNDS[theme], values["wash"]])
     assert contrast(values["line"], values["paper"]) >= 3
 
 
@@ -845,7 +841,7 @@ def test_table():
     assert table.get("class") == "attn-table" and table.find("caption").text == "Query cat"
     assert [th.get("scope") for th in table.iter("th")] == ["col"] * 6 + ["row"] * 2
     assert {td.get("class") for td in table.iter("td")} >= {"attn-number attn-role-query", "attn-words"}
-    assert made._repr_mimebundle_() == {"text/plain": made.text, "text/html": made.html}
+    assert made._repr_mimebundle_() == {"text/plain": made.text, "text/html": show._style.carried(made.html)}
     unnamed = ET.fromstring(show.table(SCORES).html)
     assert unnamed.get("role") == "group" and unnamed.get("aria-label")
     assert show.table(SCORES, columns=TOKENS).text.splitlines()[0].split() == TOKENS
@@ -867,10 +863,7 @@ def test_table_columns_keep_their_own_decimals():
 def test_pipeline(step):
     lit = [step] if isinstance(step, str) else step or []
     strip = show.pipeline(step)
-    page = strip.html
-    assert page.startswith('<style class="attn-style">') and page.count("<style") == 1
-    root = ET.fromstring(page[page.index("</style>") + len("</style>") :])
-    (steps,) = root
+    (steps,) = ET.fromstring(strip.html)
     assert steps.tag == "ol" and steps.get("class") == "attn-pipeline" and len(steps) == 9
     here = [
         word for word, item in zip(show._html.STEPS, steps, strict=True) if item.get("aria-current") == "step"
@@ -894,7 +887,63 @@ def test_style_sheet_is_self_contained():
     ours = {name for names in used for name in names.split() if name.startswith("attn-")} - {"attn-style"}
     styled = set(re.findall(r"\.(attn-[\w-]+)", sheet))
     assert ours - styled <= {"attn-words", "attn-symbol"}, "a class without a rule"
-    assert palette.css() in show.pipeline().html and sheet in show.pipeline().html
+    assert set(show._style._parts()) == set(re.findall(r"=== ([\w-]+) ===", sheet))
+
+
+def test_an_output_carries_what_it_needs_and_a_page_of_ours_drops_it():
+    """Each output has its own palette and rules (Colab frames each one), at its end, where stripping a tag
+    leaves their text; what the site makes of it is the plain HTML, byte for byte."""
+    for plain in all_html():
+        carried = show._style.carried(plain)
+        assert show._style.bare(carried) == plain
+        assert "<svg" not in carried and carried.count("<style") == ("attn-" in plain)
+        if "attn-" in plain:
+            sheet = carried[carried.index("<style") :]
+            assert sheet.endswith("</style>") and len(sheet) < 4_500
+            assert set(re.findall(r"var\(--attn-(\w+)\)", sheet)) <= set(re.findall(r"--attn-(\w+):", sheet))
+
+
+class Cleaned(html.parser.HTMLParser):
+    """What is left of an output where its tags are cleaned away: texts, without those of styles."""
+
+    def __init__(self, page, drops=("style",)):
+        super().__init__()
+        self.text, self.inside, self.drops = "", 0, drops
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.inside += tag in self.drops
+
+    def handle_endtag(self, tag):
+        self.inside -= tag in self.drops
+
+    def handle_data(self, data):
+        self.text += "" if self.inside else data
+
+
+def test_a_picture_leaves_a_sentence_where_its_drawing_is_cleaned_away():
+    """A6: an untrusted notebook, GitHub: no digits run together, but caption or alt text, then the table."""
+    for picture in all_pictures():
+        left = Cleaned(picture._repr_mimebundle_()["text/html"]).text
+        words = picture.caption or picture.alt
+        assert left.startswith(words), left[:200]
+        table = left.removeprefix(words).removeprefix("The numbers as a table")
+        assert not table or "attn-data" in picture.html
+    strip = Cleaned(show.pipeline()._repr_mimebundle_()["text/html"]).text
+    assert "X 3\u00d78" in strip and "2\u00d7(3\u00d74)" in strip
+
+
+def test_a_picture_of_any_tokens_survives_as_an_image():
+    picture = show.heatmap(np.eye(len(HOSTILE)), kind="weights", rows=HOSTILE, cols=HOSTILE)
+    carried = picture._repr_mimebundle_()["text/html"]
+    (image,) = [attributes for tag, attributes in Page(carried).tags if tag == "img"]
+    assert image["alt"] == picture.alt
+    head, svg = image["src"].split(",", 1)
+    root = ET.fromstring(urllib.parse.unquote(svg))
+    name = "{http://www.w3.org/2000/svg}"
+    assert head == "data:image/svg+xml" and root.tag == f"{name}svg"
+    texts = [words.text for words in root.iter(f"{name}text")]
+    assert texts == [words.text for words in ET.fromstring(picture.svg).iter(f"{name}text")]
 
 
 def test_source_is_the_file_without_the_docstring():

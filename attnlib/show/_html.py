@@ -5,15 +5,15 @@ import html
 import inspect
 import re
 import textwrap
-from pathlib import Path
 
 import numpy as np
 
 from attnlib.errors import AttnError, ShapeError
-from attnlib.palette import ROLES, css
+from attnlib.palette import ROLES
 
 from ._arrays import label, to_numpy
 from ._numbers import LONG, formatter, summary, vector
+from ._style import carried
 
 SENTENCE = 36
 
@@ -25,7 +25,7 @@ class _Shown:
         self.html, self.text = html, text
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        return {"text/plain": self.text, "text/html": self.html}
+        return {"text/plain": self.text, "text/html": carried(self.html)}
 
     def __repr__(self):
         return self.text
@@ -196,7 +196,7 @@ def _table_html(heads, cells, rows, caption, corner, roles, landmark=True):
             # A sentence takes several lines; what is shorter stays in one.
             kind += " attn-sentence" if len(words) > SENTENCE else ""
             row.append(f'<td class="{kind}{role(head)}">{inside}</td>')
-        body.append(f"<tr>{''.join(row)}</tr>")
+        body.append(f"<tr>{' '.join(row)}</tr>")
     named = f"<caption>{_escape(caption)}</caption>" if caption else ""
     # a region is a landmark: only what stands on its own and has a name is one
     where = (
@@ -204,7 +204,7 @@ def _table_html(heads, cells, rows, caption, corner, roles, landmark=True):
     )
     return (
         f'<div class="attn-scroll" tabindex="0" {where}><table class="attn-table">{named}'
-        f"<thead><tr>{''.join(line)}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f"<thead><tr>{' '.join(line)}</tr></thead><tbody>{' '.join(body)}</tbody></table></div>"
     )
 
 
@@ -272,7 +272,6 @@ def pipeline(step=None):
     Returns
     -------
     Strip
-        Its HTML brings the style sheet along for JupyterLab, in one ``<style class="attn-style">``.
 
     Raises
     ------
@@ -292,13 +291,11 @@ def pipeline(step=None):
     for word, (symbol, plain, shape) in STEPS.items():
         here = ' aria-current="step"' if word in lit else ""
         mark = '<span class="attn-mark" aria-hidden="true">\u25bc</span>' if word in lit else ""
-        inside = f'<span class="attn-symbol">{symbol}</span><span class="attn-shape">{shape}</span>'
+        inside = f'<span class="attn-symbol">{symbol}</span> <span class="attn-shape">{shape}</span>'
         items.append(f"<li{here}>{mark}{inside}</li>")
         words.append(f"[{plain}]" if word in lit else plain)
-    style = css() + (Path(__file__).parents[1] / "show.css").read_text(encoding="utf-8")
     steps = f'<ol class="attn-pipeline" role="list" aria-label="The steps of attention">{"".join(items)}</ol>'
-    strip = f'<div class="attn-strip">{steps}</div>'
-    return Strip(f'<style class="attn-style">{style}</style>{strip}', " -> ".join(words))
+    return Strip(f'<div class="attn-strip">{steps}</div>', " -> ".join(words))
 
 
 # --- source ---

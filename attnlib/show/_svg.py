@@ -19,7 +19,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from attnlib.errors import AttnError
-from attnlib.palette import ROLES
+from attnlib.palette import PAGE, ROLES
+
+from ._style import carried
 
 COLOURS = {role: light for role, (light, _) in ROLES.items()}
 PAPER = "#FEFDFC"  # stands for the page's background
@@ -31,7 +33,7 @@ WIDE = 440  # pixels; a wider picture keeps its size and scrolls in its own box 
 
 # what a colour in the figure becomes on the page
 THEMED = {light.lower(): f"var(--attn-{role}, {light})" for role, light in COLOURS.items()}
-THEMED |= {"#000000": "currentColor", PAPER.lower(): "var(--attn-paper, #ffffff)"}
+THEMED |= {"#000000": "currentColor", PAPER.lower(): f"var(--attn-paper, {PAGE['paper'][0]})"}
 PAINTS = ("fill", "stroke", "stop-color")
 GEOMETRY = ("d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "transform", "points")
 
@@ -99,7 +101,7 @@ class Picture:
         return f'<figure class="attn-figure">{svg}{caption}{self._tables}</figure>'
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        return {"text/plain": self.alt, "text/html": self.html}
+        return {"text/plain": self.alt, "text/html": carried(self.html)}
 
     def __repr__(self):
         return self.alt

@@ -6,7 +6,9 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from attnlib import palette
 from attnlib.errors import AttnError
+from attnlib.show._style import carried
 
 NAMES = (
     "strip",
@@ -30,6 +32,13 @@ IMPORT = re.compile(
 
 def read(name):
     return files("attnlib.widgets").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def style():
+    """All that a widget looks like: the palette, what it shares with the pictures, and its own."""
+    shared = files("attnlib").joinpath("show.css").read_text(encoding="utf-8")
+    return palette.css() + shared + read("widgets.css")
 
 
 @cache
@@ -123,22 +132,22 @@ def _class():
 
         def __init__(self, name, state, static):
             self._esm = module(name)
-            self._css = read("widgets.css")
+            self._css = style()
             self.name, self.static = name, static
             super().__init__(state=state)
 
         def _repr_mimebundle_(self, **kwargs):
             view = super()._repr_mimebundle_(**kwargs)
             bundle = view[0] if isinstance(view, tuple) else view
-            still = self.static._repr_mimebundle_()
+            state = html.escape(json.dumps(self.state, ensure_ascii=False))
+            page = (
+                f'<div class="attn-widget" data-widget="{self.name}" data-state="{state}">'
+                f'<div class="attn-static">{self.static.html}</div></div>'
+            )
             return {
                 **(bundle or {}),
-                "text/html": (
-                    f'<div class="attn-widget" data-widget="{self.name}" '
-                    f'data-state="{html.escape(json.dumps(self.state, ensure_ascii=False))}">'
-                    f'<div class="attn-static">{still["text/html"]}</div></div>'
-                ),
-                "text/plain": still["text/plain"],
+                "text/html": carried(page),
+                "text/plain": repr(self.static),
             }
 
     return Widget
