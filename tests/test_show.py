@@ -812,7 +812,7 @@ def test_one_message_without_matplotlib(monkeypatch):
 def test_source_without_pygments(monkeypatch):
     monkeypatch.setitem(sys.modules, "pygments", None)
     shown = show.source(attnlib.softmax)
-    assert shown.html.startswith('<div class="highlight"><pre>def softmax(')
+    assert shown.html.startswith('<div class="attn-source highlight"><pre>def softmax(')
     assert "".join(Page(shown.html).texts) == shown.text
 
 
@@ -952,7 +952,7 @@ def test_source_is_the_file_without_the_docstring():
     assert shown.text.startswith("def softmax(") and '"""' not in shown.text
     assert all(line in lines for line in shown.text.splitlines())
     assert "".join(Page(shown.html).texts).strip() == shown.text
-    assert 'class="highlight"' in shown.html and "attn-style" not in shown.html
+    assert 'class="attn-source highlight"' in shown.html
     whole = show.source(ShapeError).text
     assert whole.startswith(
         "class ShapeError(AttnError):"

@@ -338,9 +338,9 @@ def source(function):
         from pygments.formatters import HtmlFormatter
         from pygments.lexers import PythonLexer
     except ImportError:
-        shown = f'<div class="highlight"><pre>{_escape(code)}</pre></div>'
+        shown = f'<div class="attn-source highlight"><pre>{_escape(code)}</pre></div>'
     else:
-        shown = highlight(code, PythonLexer(), HtmlFormatter(cssclass="highlight")).strip()
+        shown = highlight(code, PythonLexer(), HtmlFormatter(cssclass="attn-source highlight")).strip()
     return Source(shown, code)
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from attnlib.palette import css
 
-STYLE = re.compile(r'<style class="attn-style">.*?</style>', re.DOTALL)
+STYLE = re.compile(r'<style class="attn-style">.*?</style>', re.S)
 SVG = re.compile(
-    r'<svg (xmlns="[^"]*") role="img" aria-label="([^"]*)" (width="\d+" height="\d+")(.*?)</svg>', re.DOTALL
+    r'<svg (xmlns="[^"]*") role="img" aria-label="([^"]*)" (width="\d+" height="\d+")(.*?)</svg>', re.S
 )
-IMAGE = re.compile(r'<img class="attn-image" alt="([^"]*)" [^\']*src=\'data:image/svg\+xml,([^\']*)\'>')
+IMAGE = re.compile(r"""<img class="attn-image" alt="([^"]*)" [^']*src='data:image/svg\+xml,([^']*)'>""")
 LEFT = re.compile(r'<p class="attn-unseen attn-instead" aria-hidden="true">[^<]*</p>')
 # The rest may stand in an address as it is, and keeps its length.
 CODES = {ord(char): f"%{ord(char):02X}" for char in "%#&'<>\t\n\r"}
@@ -36,7 +36,7 @@ def _parts():
 
 
 def _small(rules):
-    rules = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", rules, flags=re.DOTALL))
+    rules = re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", rules, flags=re.S))
     return re.sub(r" ?([{};,>]) ?", r"\1", rules).replace(";}", "}").strip()
 
 
