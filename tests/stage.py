@@ -55,6 +55,7 @@ class Stage:
         self.write("index.html", PAGE.format(scheme=scheme, widget=html))
         if arithmetic:
             self.write("arith.js", _base.read("arith.js"))
+            self.write("look.js", _base.read("look.js"))
         context = self.browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script
         )

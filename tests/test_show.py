@@ -632,6 +632,108 @@ def test_refusals_name_both_numbers(call, error, words):
         call()
 
 
+def advice(call):
+    """The index that a refusal tells the reader to use."""
+    with pytest.raises(ShapeError) as refused:
+        call()
+    return re.search(r"(?:x|data)(\[[^]]*\])", str(refused.value))[1]
+
+
+@pytest.mark.parametrize("axes", [0, 1, 3, 4, 5, 6])
+def test_the_advice_of_a_refusal_can_be_followed(axes):
+    """F24: whatever the number of axes, the index that the message names gives a picture, and a table."""
+    array = np.ones((2,) * axes)
+    if axes != 3:  # three axes are a stack of matrices
+        found = advice(lambda: show.heatmap(array))
+        assert show.heatmap(eval(f"x{found}", {"x": array})).alt, found
+    found = advice(lambda: show.table(array))
+    assert show.table(eval(f"x{found}", {"x": array})).text, found
+
+
+@pytest.mark.parametrize(
+    "bad, shown_as", [("a\x00b", "aU+0000b"), ("\ud800", "U+D800"), ("\u202ex", "U+202Ex")]
+)
+def test_what_cannot_be_shown_is_named_everywhere(bad, shown_as):
+    """F26: titles, names, legends, captions, corners, headers, as in tokens; the space between words stays."""
+    bad, shown_as = f"one {bad} two", f"one {shown_as} two"
+    tokens = {"row_name": bad, "col_name": bad, "rows": [bad, "b"], "cols": [bad, "b"]}
+    picture = show.heatmap([np.eye(2)] * 2, titles=[bad, "x"], caption=bad, point=bad, **tokens)
+    mask = show.heatmap(np.eye(2, dtype=bool), kind="mask", legend=(bad, bad))
+    table = show.table({bad: [bad, 2]}, rows=[bad, "b"], caption=bad, corner=bad)
+    said = show.describe(np.eye(2), kind="scores", point=bad, **tokens)
+    figure, _ = show.axes()
+    for made in (picture, mask, table, show.picture(figure, alt=bad, caption=bad)):
+        for text in made._repr_mimebundle_().values():
+            assert text.encode("utf-8") and "\x00" not in text and shown_as in text
+    assert shown_as in said and said.encode("utf-8")
+    assert {words.text for words in Drawn(picture).parts["title"].values()} == {shown_as, "x"}
+    assert Drawn(picture).text("rowname") == {(0,): shown_as}
+
+
+def odd_calls():
+    """Every public function with what is no array, no list, no text, no number."""
+    matrix, two = np.array([[1.0, 2], [3, 4]]), {"a": [1, 2], "b": [3, 4]}
+    inner = [[1], [1, 2]]
+    data = [
+        1.0, np.array(1.0), np.zeros((2, 2, 2, 2)), [[1, 2], [3]], [1, [2]], "text", b"x", None, 1j, [[1j]],
+        [[object()]], object(), True, [], [[]], np.zeros((0, 3)), np.zeros((0, 2, 2)), [[np.nan]], {},
+        {"a": 1}, {"a": "xy"}, {"a": [object()]}, {"a": [1j]}, {"a": [np.zeros((2, 2, 2))]}, {"a": [inner]},
+        {1: [1], "1": [2]}, {1, 2}, np.datetime64("2020"), [np.eye(2), np.zeros(2)], [np.eye(2), None], len,
+        lambda: 0, np.zeros((2, 2), dtype=[("a", int)]), 10**400, [[10**400]], -1, float("nan"),
+    ]  # fmt: skip
+    words = [
+        5,
+        None,
+        object(),
+        ["a"],
+        ["a", "b", "c"],
+        b"ab",
+        iter(["a", "b"]),
+        [None, None],
+        {"a": 1},
+        [["x"], 1],
+    ]
+    for x in data:
+        for kind in ("scores", "mask"):
+            yield lambda x=x, kind=kind: show.describe(x, kind=kind)
+        yield from (
+            lambda x=x: show.heatmap(x), lambda x=x: show.heatmap(x, kind="weights"), lambda x=x: show.table(x),
+            lambda x=x: show.text(x), lambda x=x: show.number(x), lambda x=x: show.values(x),
+            lambda x=x: show.values(x=x), lambda x=x: show.pipeline(x), lambda x=x: show.pipeline([x]),
+            lambda x=x: show.source(x), lambda x=x: show.picture(x, alt="x"), lambda x=x: show.axes(x),
+            lambda x=x: show.axes(nrows=x), lambda x=x: show.describe(matrix, kind="scores", allowed=x),
+            lambda x=x: show.describe(matrix, kind=x), lambda x=x: show.table(matrix, digits=x),
+            lambda x=x: show.number(1.5, digits=x), lambda x=x: show.text(matrix, digits=x),
+            lambda x=x: show.table(two, roles=x), lambda x=x: show.table(two, roles={"a": x}),
+            lambda x=x: show._heatmap._checked(x, [show._heatmap._Panel(matrix, matrix > 0, "", "scores",
+                (None, "a"), (None, "b"), 2, False)]),
+        )  # fmt: skip
+    for w in words:
+        for name in ("rows", "cols", "row_name", "col_name", "point"):
+            yield lambda w=w, name=name: show.describe(matrix, kind="scores", **{name: w})
+        for name in ("rows", "columns", "caption", "corner"):
+            yield lambda w=w, name=name: show.table(matrix, **{name: w})
+            yield lambda w=w, name=name: show.table(two, **{name: w})
+        for name in ("titles", "caption", "legend", "outline"):
+            yield lambda w=w, name=name: show.heatmap([matrix > 1] * 2, kind="mask", **{name: w})
+    yield lambda: show.table(two, columns=["a", "a"])
+    yield lambda: show.axes(width=-1)
+
+
+def test_odd_inputs_are_drawn_or_refused_in_our_own_words(capsys):
+    accepted, refused = 0, 0
+    for n, call in enumerate(odd_calls()):
+        try:
+            call()
+            accepted += 1
+        except AttnError as error:
+            refused += 1
+            assert len(str(error)) > 20
+        except Exception as error:
+            pytest.fail(f"call {n} raised {type(error).__name__}: {error}")
+    assert accepted > 50 and refused > 500
+
+
 # --- the SVG as a part of the page ---
 
 

@@ -20,7 +20,7 @@ IMAGE = re.compile(r"""<img class="attn-image" alt="([^"]*)" [^']*src='data:imag
 LEFT = re.compile(r'<p class="attn-unseen attn-instead" aria-hidden="true">[^<]*</p>')
 # The rest may stand in an address as it is, and keeps its length.
 CODES = {ord(char): f"%{ord(char):02X}" for char in "%#&'<>\t\n\r"}
-# An image knows nothing of its page but the theme. It brings its paper, for where even that does not reach it.
+# An image knows nothing of its page but the theme; its paper is for where even that does not reach it.
 INSIDE = (
     "svg{color-scheme:light dark;color:var(--attn-ink);background:var(--attn-paper);"
     "font-family:system-ui,sans-serif}"
