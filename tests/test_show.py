@@ -654,7 +654,7 @@ def test_the_advice_of_a_refusal_can_be_followed(axes):
     "bad, shown_as", [("a\x00b", "aU+0000b"), ("\ud800", "U+D800"), ("\u202ex", "U+202Ex")]
 )
 def test_what_cannot_be_shown_is_named_everywhere(bad, shown_as):
-    """F26: titles, names, legends, captions, corners, headers, as in tokens; the space between words stays."""
+    """F26: titles, names, legends, captions, corners, headers, as in tokens; spaces stay."""
     bad, shown_as = f"one {bad} two", f"one {shown_as} two"
     tokens = {"row_name": bad, "col_name": bad, "rows": [bad, "b"], "cols": [bad, "b"]}
     picture = show.heatmap([np.eye(2)] * 2, titles=[bad, "x"], caption=bad, point=bad, **tokens)
@@ -697,8 +697,8 @@ def odd_calls():
         for kind in ("scores", "mask"):
             yield lambda x=x, kind=kind: show.describe(x, kind=kind)
         yield from (
-            lambda x=x: show.heatmap(x), lambda x=x: show.heatmap(x, kind="weights"), lambda x=x: show.table(x),
-            lambda x=x: show.text(x), lambda x=x: show.number(x), lambda x=x: show.values(x),
+            lambda x=x: show.heatmap(x), lambda x=x: show.heatmap(x, kind="weights"),
+            lambda x=x: show.table(x), lambda x=x: show.text(x), lambda x=x: show.number(x), lambda x=x: show.values(x),
             lambda x=x: show.values(x=x), lambda x=x: show.pipeline(x), lambda x=x: show.pipeline([x]),
             lambda x=x: show.source(x), lambda x=x: show.picture(x, alt="x"), lambda x=x: show.axes(x),
             lambda x=x: show.axes(nrows=x), lambda x=x: show.describe(matrix, kind="scores", allowed=x),

@@ -51,7 +51,7 @@ def to_numpy(array, name="array"):
 
 def to_list(given, name):
     """What may be any sequence, as a list."""
-    if given is None or isinstance(given, (int, float, bytes, dict)) or not hasattr(given, "__iter__"):
+    if given is None or isinstance(given, (int, float, bytes)) or not hasattr(given, "__iter__"):
         raise ShapeError(f"{name} is {given!r:.60}, wanted a list of entries, as in {name}=[...]")
     try:
         return list(given)

@@ -10,6 +10,8 @@ from attnlib import palette
 from attnlib.errors import AttnError
 from attnlib.show._style import carried
 
+from . import _limits
+
 NAMES = (
     "strip",
     "one_head",
@@ -130,11 +132,16 @@ def _class():
         state = traitlets.Dict().tag(sync=True)
         result = traitlets.Dict().tag(sync=True)
 
+        @traitlets.validate("state")
+        def _readable(self, proposal):
+            """What Python sets is refused here; what the browser sends back has been accepted there."""
+            return _limits.checked(self.name, proposal["value"])
+
         def __init__(self, name, state, static):
             self._esm = module(name)
             self._css = style()
             self.name, self.static = name, static
-            super().__init__(state=state)
+            super().__init__(state=_limits.checked(name, state))
 
         def _repr_mimebundle_(self, **kwargs):
             view = super()._repr_mimebundle_(**kwargs)
@@ -161,7 +168,7 @@ def make(name, state, static):
     name : str
         One of :data:`NAMES`.
     state : dict
-        What its module's ``accept`` takes; plain numbers, strings, lists.
+        What its module's ``accept`` takes; NumPy's numbers and arrays become plain ones.
     static : attnlib.show.Picture or Table
         The figure that tells the same story with the first settings.
 
@@ -172,7 +179,7 @@ def make(name, state, static):
     Raises
     ------
     AttnError
-        If anywidget is not installed, or there is no such widget.
+        If anywidget is not installed, there is no such widget, or it cannot read the state.
     """
     return _class()(name, state, static)
 

@@ -269,14 +269,22 @@ const alike = (a, b) => {
 //   flexible      true if a foreign state may have other sizes than the first one
 //   given         names of what only the page can give: a link neither carries nor may bring it
 export const frame = ({ model, el }, { name, title, initial, accept, build, flexible = false, given = [] }) => {
-  let state = structuredClone(initial);
-  let notice = "";
-  const foreign = model.get("state");
-  if (foreign && Object.keys(foreign).length) {
+  const usable = (x) => {
     try {
-      state = accept({ ...structuredClone(initial), ...foreign });
+      return accept(structuredClone(x));
     } catch {
-      notice = "The state given to this figure could not be used; this is the default.";
+      return null;
+    }
+  };
+  let notice = "";
+  let state = usable({ ...initial, ...model.get("state") });
+  if (!state) {
+    notice = "The state given to this figure could not be used; this is the default.";
+    state = usable(initial);
+    // Tokens and numbers come from outside alone: on a page the static picture, which is the default, stays.
+    if (!state) {
+      el.replaceChildren(h("p", { class: "attn-message attn-unusable", role: "status" }, notice));
+      return () => {};
     }
   }
   const start = structuredClone(state);
