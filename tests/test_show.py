@@ -698,7 +698,8 @@ def odd_calls():
             yield lambda x=x, kind=kind: show.describe(x, kind=kind)
         yield from (
             lambda x=x: show.heatmap(x), lambda x=x: show.heatmap(x, kind="weights"),
-            lambda x=x: show.table(x), lambda x=x: show.text(x), lambda x=x: show.number(x), lambda x=x: show.values(x),
+            lambda x=x: show.table(x), lambda x=x: show.text(x),
+            lambda x=x: show.number(x), lambda x=x: show.values(x),
             lambda x=x: show.values(x=x), lambda x=x: show.pipeline(x), lambda x=x: show.pipeline([x]),
             lambda x=x: show.source(x), lambda x=x: show.picture(x, alt="x"), lambda x=x: show.axes(x),
             lambda x=x: show.axes(nrows=x), lambda x=x: show.describe(matrix, kind="scores", allowed=x),
