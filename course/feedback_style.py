@@ -3,19 +3,20 @@
 import base64
 import hashlib
 
-from attnlib.palette import ROLES
+from attnlib.palette import PAGE, ROLES
 
 
 def _colours(side):
     roles = {"right": "value", "lost": "mistake", "waits": "active", "k": "query", "s": "value", "n": "key"}
     roles |= {"f": "output", "c": "masked"}
-    return " ".join(f"--{name}: {ROLES[role][side]};" for name, role in roles.items())
+    pairs = {"page": PAGE["paper"], "ink": PAGE["ink"]} | {name: ROLES[role] for name, role in roles.items()}
+    return " ".join(f"--{name}: {pair[side]};" for name, pair in pairs.items())
 
 
 STYLE = (
-    ":root { color-scheme: light dark; --page: #ffffff; --box: #f5f6f8; --ink: #222832; --quiet: #4b5565; "
+    ":root { color-scheme: light dark; --box: #f5f6f8; --quiet: #4b5565; "
     f"--line: #c9ced6; --link: #0a6577; {_colours(0)} }}\n"
-    "@media (prefers-color-scheme: dark) { :root { --page: #14181e; --box: #222832; --ink: #d5dbe3; "
+    "@media (prefers-color-scheme: dark) { :root { --box: #222832; "
     f"--quiet: #a9b2bf; --line: #48505c; --link: #6cc7d8; {_colours(1)} }} }}\n"
     + """
 * { box-sizing: border-box; }

@@ -5,11 +5,11 @@ import functools
 import http.server
 import json
 import threading
-from importlib.resources import files
 
 import numpy as np
 
-from attnlib import palette, widgets
+from attnlib import widgets
+from attnlib.show._style import bare
 from attnlib.widgets import _base
 
 # No inline script, no inline style, no other host: what our own parts must live with.
@@ -19,8 +19,9 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="stylesheet" href="stage.css"><script src="host.js" defer></script></head>
 <body><main><h1>Stage</h1>{widget}</main></body></html>"""
-STYLE = """body { font: 16px/1.6 sans-serif; max-width: 44rem; margin: auto; padding: 0 1rem; }
-html[data-theme="dark"] { background: #14181e; } html[data-theme="dark"] body { color: #d5dbe3; }
+STYLE = """html { background: var(--attn-paper); color: var(--attn-ink); }
+html[data-theme="dark"] { color-scheme: dark; }
+body { font: 16px/1.6 sans-serif; max-width: 44rem; margin: auto; padding: 0 1rem; }
 """
 
 
@@ -49,12 +50,12 @@ class Stage:
             with contextlib.suppress(FileNotFoundError):
                 self.write(f"{name}.js", widgets.module(name))
         self.write("host.js", _base.read("host.js"))
-        own = files("attnlib").joinpath("show.css").read_text(encoding="utf-8")
-        self.write("stage.css", palette.css() + own + _base.read("widgets.css") + STYLE)
-        html = widget._repr_mimebundle_()["text/html"] if widget else ""
+        self.write("stage.css", _base.style() + STYLE)
+        html = bare(widget._repr_mimebundle_()["text/html"]) if widget else ""
         self.write("index.html", PAGE.format(scheme=scheme, widget=html))
         if arithmetic:
             self.write("arith.js", _base.read("arith.js"))
+            self.write("look.js", _base.read("look.js"))
         context = self.browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script
         )

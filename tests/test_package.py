@@ -304,7 +304,8 @@ def test_colours_can_be_read_on_both_pages(role):
 
 
 def test_the_style_sheet_defines_every_role_twice():
-    light, dark = palette.css().strip().splitlines()
+    variables, dark, light = palette.css().strip().splitlines()
     for role, (day, night) in palette.ROLES.items():
-        assert f"--attn-{role}: {day};" in light and f"--attn-{role}: {night};" in dark
+        assert f"--attn-{role}: light-dark({day}, {night});" in variables
+    assert "color-scheme: dark" in dark and "color-scheme: light" in light
     assert len({colour for pair in palette.ROLES.values() for colour in pair}) == 2 * len(palette.ROLES)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.parse
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -470,18 +471,13 @@ def test_numbers_can_be_read_on_their_cells():
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_roles_can_be_read_in_both_themes(theme):
     """B18: text colours of figures, tables and the strip against every background of the theme."""
-    sheet = palette.css() + (ROOT / "attnlib" / "show.css").read_text(encoding="utf-8")
-    rules = re.findall(r"([^{}]+)\{([^{}]*)\}", re.sub(r"/\*.*?\*/", "", sheet, flags=re.S))
-    values = {}
-    for selector, body in rules:
-        if ":root" in selector or (theme == "dark" and 'data-theme="dark"' in selector):
-            values |= dict(re.findall(r"--attn-([\w-]+):\s*(#\w+)", body))
+    side = ("light", "dark").index(theme)
+    values = {name: pair[side] for name, pair in (palette.ROLES | palette.PAGE).items()}
     assert values["paper"] == BACKGROUNDS[theme][0]
     for role in palette.ROLES:
         for ground in [*BACKGROUNDS[theme], values["paper"], values["wash"]]:
             assert contrast(values[role], ground) >= 4.5, (role, ground)
-    ink = {"light": "#222832", "dark": "#ced6dd"}[theme]  # the theme's own text colour, which ink becomes
-    assert all(contrast(ink, ground) >= 4.5 for ground in [*BACKGROUNDS[theme], values["wash"]])
+    assert all(contrast(values["ink"], ground) >= 4.5 for ground in [*BACKGROUNDS[theme], values["wash"]])
     assert contrast(values["line"], values["paper"]) >= 3
 
 
@@ -656,6 +652,109 @@ def test_refusals_name_both_numbers(call, error, words):
     """V20, and the rule for every message: what came, what was wanted, what to do."""
     with pytest.raises(error, match=words):
         call()
+
+
+def advice(call):
+    """The index that a refusal tells the reader to use."""
+    with pytest.raises(ShapeError) as refused:
+        call()
+    return re.search(r"(?:x|data)(\[[^]]*\])", str(refused.value))[1]
+
+
+@pytest.mark.parametrize("axes", [0, 1, 3, 4, 5, 6])
+def test_the_advice_of_a_refusal_can_be_followed(axes):
+    """F24: whatever the number of axes, the index that the message names gives a picture, and a table."""
+    array = np.ones((2,) * axes)
+    if axes != 3:  # three axes are a stack of matrices
+        found = advice(lambda: show.heatmap(array))
+        assert show.heatmap(eval(f"x{found}", {"x": array})).alt, found
+    found = advice(lambda: show.table(array))
+    assert show.table(eval(f"x{found}", {"x": array})).text, found
+
+
+@pytest.mark.parametrize(
+    "bad, shown_as", [("a\x00b", "aU+0000b"), ("\ud800", "U+D800"), ("\u202ex", "U+202Ex")]
+)
+def test_what_cannot_be_shown_is_named_everywhere(bad, shown_as):
+    """F26: titles, names, legends, captions, corners, headers, as in tokens; spaces stay."""
+    bad, shown_as = f"one {bad} two", f"one {shown_as} two"
+    tokens = {"row_name": bad, "col_name": bad, "rows": [bad, "b"], "cols": [bad, "b"]}
+    picture = show.heatmap([np.eye(2)] * 2, titles=[bad, "x"], caption=bad, point=bad, **tokens)
+    mask = show.heatmap(np.eye(2, dtype=bool), kind="mask", legend=(bad, bad))
+    table = show.table({bad: [bad, 2]}, rows=[bad, "b"], caption=bad, corner=bad)
+    said = show.describe(np.eye(2), kind="scores", point=bad, **tokens)
+    figure, _ = show.axes()
+    for made in (picture, mask, table, show.picture(figure, alt=bad, caption=bad)):
+        for text in made._repr_mimebundle_().values():
+            assert text.encode("utf-8") and "\x00" not in text and shown_as in text
+    assert shown_as in said and said.encode("utf-8")
+    assert {words.text for words in Drawn(picture).parts["title"].values()} == {shown_as, "x"}
+    assert Drawn(picture).text("rowname") == {(0,): shown_as}
+
+
+def odd_calls():
+    """Every public function with what is no array, no list, no text, no number."""
+    matrix, two = np.array([[1.0, 2], [3, 4]]), {"a": [1, 2], "b": [3, 4]}
+    inner = [[1], [1, 2]]
+    data = [
+        1.0, np.array(1.0), np.zeros((2, 2, 2, 2)), [[1, 2], [3]], [1, [2]], "text", b"x", None, 1j, [[1j]],
+        [[object()]], object(), True, [], [[]], np.zeros((0, 3)), np.zeros((0, 2, 2)), [[np.nan]], {},
+        {"a": 1}, {"a": "xy"}, {"a": [object()]}, {"a": [1j]}, {"a": [np.zeros((2, 2, 2))]}, {"a": [inner]},
+        {1: [1], "1": [2]}, {1, 2}, np.datetime64("2020"), [np.eye(2), np.zeros(2)], [np.eye(2), None], len,
+        lambda: 0, np.zeros((2, 2), dtype=[("a", int)]), 10**400, [[10**400]], -1, float("nan"),
+    ]  # fmt: skip
+    words = [
+        5,
+        None,
+        object(),
+        ["a"],
+        ["a", "b", "c"],
+        b"ab",
+        iter(["a", "b"]),
+        [None, None],
+        {"a": 1},
+        [["x"], 1],
+    ]
+    for x in data:
+        for kind in ("scores", "mask"):
+            yield lambda x=x, kind=kind: show.describe(x, kind=kind)
+        yield from (
+            lambda x=x: show.heatmap(x), lambda x=x: show.heatmap(x, kind="weights"),
+            lambda x=x: show.table(x), lambda x=x: show.text(x),
+            lambda x=x: show.number(x), lambda x=x: show.values(x),
+            lambda x=x: show.values(x=x), lambda x=x: show.pipeline(x), lambda x=x: show.pipeline([x]),
+            lambda x=x: show.source(x), lambda x=x: show.picture(x, alt="x"), lambda x=x: show.axes(x),
+            lambda x=x: show.axes(nrows=x), lambda x=x: show.describe(matrix, kind="scores", allowed=x),
+            lambda x=x: show.describe(matrix, kind=x), lambda x=x: show.table(matrix, digits=x),
+            lambda x=x: show.number(1.5, digits=x), lambda x=x: show.text(matrix, digits=x),
+            lambda x=x: show.table(two, roles=x), lambda x=x: show.table(two, roles={"a": x}),
+            lambda x=x: show._heatmap._checked(x, [show._heatmap._Panel(matrix, matrix > 0, "", "scores",
+                (None, "a"), (None, "b"), 2, False)]),
+        )  # fmt: skip
+    for w in words:
+        for name in ("rows", "cols", "row_name", "col_name", "point"):
+            yield lambda w=w, name=name: show.describe(matrix, kind="scores", **{name: w})
+        for name in ("rows", "columns", "caption", "corner"):
+            yield lambda w=w, name=name: show.table(matrix, **{name: w})
+            yield lambda w=w, name=name: show.table(two, **{name: w})
+        for name in ("titles", "caption", "legend", "outline"):
+            yield lambda w=w, name=name: show.heatmap([matrix > 1] * 2, kind="mask", **{name: w})
+    yield lambda: show.table(two, columns=["a", "a"])
+    yield lambda: show.axes(width=-1)
+
+
+def test_odd_inputs_are_drawn_or_refused_in_our_own_words(capsys):
+    accepted, refused = 0, 0
+    for n, call in enumerate(odd_calls()):
+        try:
+            call()
+            accepted += 1
+        except AttnError as error:
+            refused += 1
+            assert len(str(error)) > 20
+        except Exception as error:
+            pytest.fail(f"call {n} raised {type(error).__name__}: {error}")
+    assert accepted > 50 and refused > 500
 
 
 # --- the SVG as a part of the page ---
@@ -839,7 +938,7 @@ def test_one_message_without_matplotlib(monkeypatch):
 def test_source_without_pygments(monkeypatch):
     monkeypatch.setitem(sys.modules, "pygments", None)
     shown = show.source(attnlib.softmax)
-    assert shown.html.startswith('<div class="highlight"><pre>def softmax(')
+    assert shown.html.startswith('<div class="attn-source highlight"><pre>def softmax(')
     assert "".join(Page(shown.html).texts) == shown.text
 
 
@@ -868,7 +967,7 @@ def test_table():
     assert table.get("class") == "attn-table" and table.find("caption").text == "Query cat"
     assert [th.get("scope") for th in table.iter("th")] == ["col"] * 6 + ["row"] * 2
     assert {td.get("class") for td in table.iter("td")} >= {"attn-number attn-role-query", "attn-words"}
-    assert made._repr_mimebundle_() == {"text/plain": made.text, "text/html": made.html}
+    assert made._repr_mimebundle_() == {"text/plain": made.text, "text/html": show._style.carried(made.html)}
     unnamed = ET.fromstring(show.table(SCORES).html)
     assert unnamed.get("role") == "group" and unnamed.get("aria-label")
     assert show.table(SCORES, columns=TOKENS).text.splitlines()[0].split() == TOKENS
@@ -890,10 +989,7 @@ def test_table_columns_keep_their_own_decimals():
 def test_pipeline(step):
     lit = [step] if isinstance(step, str) else step or []
     strip = show.pipeline(step)
-    page = strip.html
-    assert page.startswith('<style class="attn-style">') and page.count("<style") == 1
-    root = ET.fromstring(page[page.index("</style>") + len("</style>") :])
-    (steps,) = root
+    (steps,) = ET.fromstring(strip.html)
     assert steps.tag == "ol" and steps.get("class") == "attn-pipeline" and len(steps) == 9
     here = [
         word for word, item in zip(show._html.STEPS, steps, strict=True) if item.get("aria-current") == "step"
@@ -917,7 +1013,63 @@ def test_style_sheet_is_self_contained():
     ours = {name for names in used for name in names.split() if name.startswith("attn-")} - {"attn-style"}
     styled = set(re.findall(r"\.(attn-[\w-]+)", sheet))
     assert ours - styled <= {"attn-words", "attn-symbol"}, "a class without a rule"
-    assert palette.css() in show.pipeline().html and sheet in show.pipeline().html
+    assert set(show._style._parts()) == set(re.findall(r"=== ([\w-]+) ===", sheet))
+
+
+def test_an_output_carries_what_it_needs_and_a_page_of_ours_drops_it():
+    """Each output has its own palette and rules (Colab frames each one), at its end, where stripping a tag
+    leaves their text; what the site makes of it is the plain HTML, byte for byte."""
+    for plain in all_html():
+        carried = show._style.carried(plain)
+        assert show._style.bare(carried) == plain
+        assert "<svg" not in carried and carried.count("<style") == ("attn-" in plain)
+        if "attn-" in plain:
+            sheet = carried[carried.index("<style") :]
+            assert sheet.endswith("</style>") and len(sheet) < 4_500
+            assert set(re.findall(r"var\(--attn-(\w+)\)", sheet)) <= set(re.findall(r"--attn-(\w+):", sheet))
+
+
+class Cleaned(html.parser.HTMLParser):
+    """What is left of an output where its tags are cleaned away: texts, without those of styles."""
+
+    def __init__(self, page, drops=("style",)):
+        super().__init__()
+        self.text, self.inside, self.drops = "", 0, drops
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.inside += tag in self.drops
+
+    def handle_endtag(self, tag):
+        self.inside -= tag in self.drops
+
+    def handle_data(self, data):
+        self.text += "" if self.inside else data
+
+
+def test_a_picture_leaves_a_sentence_where_its_drawing_is_cleaned_away():
+    """A6: an untrusted notebook, GitHub: no digits run together, but caption or alt text, then the table."""
+    for picture in all_pictures():
+        left = Cleaned(picture._repr_mimebundle_()["text/html"]).text
+        words = picture.caption or picture.alt
+        assert left.startswith(words), left[:200]
+        table = left.removeprefix(words).removeprefix("The numbers as a table")
+        assert not table or "attn-data" in picture.html
+    strip = Cleaned(show.pipeline()._repr_mimebundle_()["text/html"]).text
+    assert "X 3\u00d78" in strip and "2\u00d7(3\u00d74)" in strip
+
+
+def test_a_picture_of_any_tokens_survives_as_an_image():
+    picture = show.heatmap(np.eye(len(HOSTILE)), kind="weights", rows=HOSTILE, cols=HOSTILE)
+    carried = picture._repr_mimebundle_()["text/html"]
+    (image,) = [attributes for tag, attributes in Page(carried).tags if tag == "img"]
+    assert image["alt"] == picture.alt
+    head, svg = image["src"].split(",", 1)
+    root = ET.fromstring(urllib.parse.unquote(svg))
+    name = "{http://www.w3.org/2000/svg}"
+    assert head == "data:image/svg+xml" and root.tag == f"{name}svg"
+    texts = [words.text for words in root.iter(f"{name}text")]
+    assert texts == [words.text for words in ET.fromstring(picture.svg).iter(f"{name}text")]
 
 
 def test_source_is_the_file_without_the_docstring():
@@ -926,7 +1078,7 @@ def test_source_is_the_file_without_the_docstring():
     assert shown.text.startswith("def softmax(") and '"""' not in shown.text
     assert all(line in lines for line in shown.text.splitlines())
     assert "".join(Page(shown.html).texts).strip() == shown.text
-    assert 'class="highlight"' in shown.html and "attn-style" not in shown.html
+    assert 'class="attn-source highlight"' in shown.html
     whole = show.source(ShapeError).text
     assert whole.startswith(
         "class ShapeError(AttnError):"

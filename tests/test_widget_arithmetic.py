@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from stage import call, same
 
-from attnlib import core, heads, masks
+from attnlib import core, heads, masks, show
 from attnlib.examples import all_sizes_differ, cat_sleeps, three_tokens
 from attnlib.layer import multi_head_attention
 from attnlib.mistakes import MISTAKES, planted
@@ -191,3 +191,49 @@ def test_all_sizes_differ(arith):
     )
     for step in STEPS:
         same(got[step], getattr(wanted, step))
+
+
+NUMBERS = [
+    0.0, -0.0, 1e-7, -1e-7, 4e-14, 5e-324, 0.00005, -0.00005, 0.5, 2.5, -7, 0.03125, -0.03125, 0.09375,
+    1.0005, 0.0625, 0.9999999999999999, 1 - 2**-53, 0.84379, 1e6 - 0.5, 1e6, 1234567.5, -1234567.5,
+    1048576.125, 1e14, 1e15, 1.0005e15, 1.0015e15, 2.0**70, 1e100, 1.5e300, math.inf, -math.inf, math.nan,
+    999999.99995, 123456.78905,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("digits", [0, 2, 3, 4])
+def test_both_printers_print_the_same(page, digits):
+    """B8: one rule, in Python with ASCII and in the browser with the signs of print."""
+    rng = np.random.default_rng(digits)
+    drawn = (rng.integers(-4096, 4096, 200) / 2.0 ** rng.integers(0, 12, 200)).tolist()  # many of them ties
+    numbers = NUMBERS + drawn
+    got = page.evaluate(
+        "async ([all, digits]) => { const { number } = await import('./look.js');"
+        " return all.map((x) => number(Number(x), digits)); }",
+        [[str(x).replace("inf", "Infinity").replace("nan", "NaN") for x in numbers], digits],
+    )
+    signs = {"-": "\u2212", "inf": "\u221e", "nan": "NaN"}
+    for x, text in zip(numbers, got, strict=True):
+        wanted = show.number(float(x), digits)
+        for plain, printed in signs.items():
+            wanted = wanted.replace(plain, printed)
+        assert text == wanted, x
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("1.5", 1.5), ("1,5", 1.5), (" 12 ", 12), ("+3", 3), ("\u22123", -3), ("-0.5", -0.5), (".5", 0.5),
+        ("5.", 5), ("0,125", 0.125), ("1e2", 100), ("1e\u22122", 0.01), ("1,5000", 1.5),
+        ("1,000", "no comma"), ("-12,345", "no comma"), ("1,000.5", "no comma"), ("1.000,5", "a number"),
+        ("1e999", "a number"), ("0x10", "a number"), ("0b1", "a number"), ("\uff11\uff12", "a number"),
+        ("1 000", "a number"), ("1\u202f000", "a number"), ("\u00bd", "a number"), ("", "empty"),
+        (" ", "empty"), ("--3", "a number"), ("1,5,0", "a number"), ("Infinity", "a number"),
+        ("NaN", "a number"), ("1_0", "a number"), ("1e4", "from \u22121000 to 1000"), ("-", "a number"),
+        ("1e", "a number"), (",", "a number"),
+    ],
+)  # fmt: skip
+def test_numbers_that_a_reader_types(page, text, wanted):
+    """B7: read as meant, or refused; never another number without a word."""
+    got = call(page, "(look, text) => look.readNumber(text)", text, module="look")
+    assert got == wanted if not isinstance(wanted, str) else wanted in got

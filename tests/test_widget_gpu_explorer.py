@@ -391,15 +391,13 @@ def test_links(page, shared_stage):
     bare.close()
 
 
-def test_state_of_the_wrong_shape(shared_stage):
-    """What the page itself brings is checked as well: nothing is drawn from it."""
+def test_state_of_the_wrong_shape():
+    """What the page itself brings is checked in Python as well as, in test_widget_limits, in the browser."""
     broken = recorded()
     sources = copy.deepcopy(broken.state["sources"])
     sources[0]["series"][0]["points"][0] = [512, 1e9, 1, 1]
-    broken.state = broken.state | {"sources": sources}
-    page = shared_stage.open(broken)
-    assert said(page) == "There are no results to show." and "could not be used" in page.content()
-    page.close()
+    with pytest.raises(AttnError, match="a rate is 1000000000.0, wanted a number from 0 to"):
+        broken.state = broken.state | {"sources": sources}
 
 
 def test_looks(shared_stage):

@@ -355,5 +355,5 @@ def test_one_head_is_enough_and_what_cannot_be_shown_is_refused(stage):
     with pytest.raises(ShapeError, match="9 tokens"):
         widgets.one_score(t._replace(x=np.ones((9, 8)), tokens=tuple("abcdefghi")))
     for wrong in ({"row": 3}, {"column": -1}):
-        with pytest.raises(AttnError, match="wanted 0 to 2"):
+        with pytest.raises(AttnError, match="wanted a whole number from 0 to 2"):
             widgets.one_score(**wrong)

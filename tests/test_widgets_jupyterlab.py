@@ -10,8 +10,9 @@ import urllib.request
 
 import nbformat
 import pytest
+from test_hosts import outputs, readable, rgb
 
-from attnlib import widgets
+from attnlib import palette, show, widgets
 
 pytestmark = pytest.mark.browser
 
@@ -57,7 +58,15 @@ def lab(tmp_path_factory):
 
 
 def notebook(*cells):
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    """Of sources; a cell that is no source is an output, stored as it is on disk."""
+    made = nbformat.v4.new_notebook()
+    for cell in cells:
+        shown = (
+            []
+            if isinstance(cell, str)
+            else [nbformat.v4.new_output("display_data", cell._repr_mimebundle_())]
+        )
+        made.cells.append(nbformat.v4.new_code_cell("" if shown else cell, outputs=shown))
     made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return nbformat.writes(made)
 
@@ -138,3 +147,48 @@ def test_every_widget_draws(open_notebook):
         live.wait_for(timeout=30_000)
         assert live.locator(".attn-sentence").inner_text().strip(), name
     assert faults == []
+
+
+@pytest.fixture
+def dark(lab):
+    """The same JupyterLab in its dark theme."""
+    settings = lab[0] / ".config/lab/user-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text('{"theme": "JupyterLab Dark"}', encoding="utf-8")
+    yield
+    settings.unlink()
+
+
+def test_a_widget_alone_can_be_read_in_the_dark(dark, open_notebook):
+    """B2: no other output has brought a colour."""
+    page = open_notebook(
+        "dark.ipynb",
+        "from attnlib import core, show, widgets\nwidgets.softmax_bars()",
+        "show.source(core.softmax)",
+    )
+    run(page, 0).locator("section.attn-live").wait_for(timeout=60_000)
+    assert page.locator("body").get_attribute("data-jp-theme-light") == "false"
+    readable(page, "JupyterLab in the dark", "document.querySelector('section.attn-live')")
+    bar = page.locator(".attn-bars [class^=attn-role-]").first
+    role = bar.get_attribute("class").removeprefix("attn-role-")
+    assert bar.evaluate("(e) => getComputedStyle(e).color") == rgb(palette.ROLES[role][1])
+    run(page, 1)
+    readable(page, "source", "document.querySelector('.attn-source')")
+
+
+def test_what_an_untrusted_notebook_shows(dark, open_notebook):
+    """A6: each notebook that was downloaded and not yet run: pictures, sentences, tables, no loose digits."""
+    shown = outputs()
+    page = open_notebook("untrusted.ipynb", *shown)
+    cells = page.locator(".jp-OutputArea-output.jp-RenderedHTMLCommon")
+    cells.nth(len(shown) - 1).wait_for()
+    assert cells.locator("style, svg").count() == 0, "it was trusted"
+    for n, one in enumerate(shown):
+        if not isinstance(one, show.Source):  # without our rules, comments have JupyterLab's own colour
+            readable(page, "untrusted", f"document.querySelectorAll('.jp-RenderedHTMLCommon')[{n}]")
+        if isinstance(one, show.Picture):
+            image = cells.nth(n).locator("img")
+            assert image.evaluate("(e) => e.complete && e.naturalWidth") == int(image.get_attribute("width"))
+            assert image.get_attribute("alt") == one.alt
+            assert cells.nth(n).inner_text().startswith(one.caption)
+    page.screenshot(path=os.environ.get("SHOT", os.devnull), type="png")

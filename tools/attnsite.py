@@ -29,7 +29,6 @@ from webfont import icon_rules, math_characters, subset
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = Path(__file__).resolve().parent / "site_theme"
 LOG = logging.getLogger(__name__)
-OUTPUT_STYLE = re.compile(r'<style class="attn-style">.*?</style>', re.DOTALL)
 REGION = re.compile(r'role="region" aria-label="([^"]*)"')
 TRAIL = re.compile(r"[^\s\w(\[“‘]+|s\b|-\w+")
 WIDGET = 'class="attn-widget"'
@@ -153,7 +152,9 @@ def visit_hidden_cell(translator, node):
 
 
 def clean_outputs(app, doctree, docname):
-    """Drop the style sheets that outputs carry for JupyterLab, and let no two landmarks have one name."""
+    """Drop what outputs carry for other hosts, and let no two landmarks have one name."""
+    from attnlib.show._style import bare
+
     names = set()
 
     def landmark(match):
@@ -162,7 +163,7 @@ def clean_outputs(app, doctree, docname):
         return f'role="{role}" aria-label="{match[1]}"'
 
     for node in list(doctree.findall(nodes.raw)):
-        text = REGION.sub(landmark, OUTPUT_STYLE.sub("", node.astext()))
+        text = REGION.sub(landmark, bare(node.astext()))
         if text != node.astext():
             node.replace_self(nodes.raw(text, text, **node.attributes))
 
@@ -299,6 +300,8 @@ def finish(app, exception):
 
 def _write_not_found(app, out):
     """A page for any missing address: it is served at any depth, so every link starts at the site's root."""
+    from attnlib import palette
+
     base = "/" + app.config.attnsite_base_path.strip("/") + "/"
     site_map = app.config.external_site_map
     parts = [
@@ -317,6 +320,7 @@ def _write_not_found(app, out):
         base=base.replace("//", "/"),
         home=app.builder.get_target_uri(app.config.root_doc),
         title=app.config.html_title,
+        palette=palette.css(["ink", "paper", "masked"]).splitlines()[0] + "\n",
         parts=parts,
     )
     (out / "404.html").write_text(html, encoding="utf-8")

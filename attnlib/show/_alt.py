@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from attnlib.errors import AttnError
+from attnlib.errors import AttnError, ShapeError
 
-from ._arrays import hidden_cells, to_allowed, to_labels, to_matrices
+from ._arrays import hidden_cells, to_allowed, to_labels, to_matrices, wording
 from ._numbers import formatter
 
 KINDS = {"scores": "scores", "weights": "attention weights", "mask": "a mask", "values": "values"}
@@ -16,7 +16,7 @@ LEGEND = ("may attend", "hidden")  # of a mask
 
 def check_kind(kind):
     """Refuse a kind of picture that does not exist."""
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise AttnError(f"kind is {kind!r}, wanted one of {', '.join(KINDS)}")
 
 
@@ -58,9 +58,13 @@ Values from 0.00 to 1.00. Largest weight: row 1 gives 1.00 to key 1; row 2 gives
 Row 2 prefers key 2.'
     """
     check_kind(kind)
-    (matrix,) = to_matrices([matrix], kind)
+    row_name, col_name = wording(row_name, "row_name"), wording(col_name, "col_name")
+    found = to_matrices(matrix, kind)
+    if len(found) != 1:
+        raise ShapeError(f"{len(found)} matrices were given, wanted 1: describe each, as in describe(x[0])")
+    (matrix,) = found
     (allowed,) = to_allowed(allowed, [matrix])
-    return _describe([(matrix, allowed, "")], kind, rows, cols, row_name, col_name, [point])
+    return _describe([(matrix, allowed, "")], kind, rows, cols, row_name, col_name, [wording(point, "point")])
 
 
 def describe_all(panels, *, kind, rows, cols, row_name, col_name, more, legend=LEGEND):

@@ -4,7 +4,7 @@ import unicodedata
 
 import numpy as np
 
-from attnlib.errors import MaskError, ShapeError
+from attnlib.errors import AttnError, MaskError, ShapeError
 
 # A token is text, whatever it holds. What the eye cannot see gets a mark; tokenizers' byte-level marks
 # (U+0120 and U+2581 for a space, U+010A for a new line) get the mark of what they stand for.
@@ -49,6 +49,34 @@ def to_numpy(array, name="array"):
     return array
 
 
+def to_list(given, name):
+    """What may be any sequence, as a list."""
+    if given is None or isinstance(given, (int, float, bytes)) or not hasattr(given, "__iter__"):
+        raise ShapeError(f"{name} is {given!r:.60}, wanted a list of entries, as in {name}=[...]")
+    try:
+        return list(given)
+    except TypeError:  # an array without axes says only now that it has none
+        raise ShapeError(f"{name} has no entries, wanted a list of them, as in {name}=[...]") from None
+
+
+def index_hint(array, name, most=2):
+    """The fix that gives `array` two axes (or no more than `most`)."""
+    if array.ndim < 2:
+        return f"use {name}[{', '.join(['None'] * (2 - array.ndim) + [':'] * array.ndim)}] for one row"
+    return f"index the extra axes, as in {name}[{', '.join(['0'] * (array.ndim - most))}]"
+
+
+def wording(given, name):
+    """A title, a caption: as it is written, but for characters that nothing can show."""
+    if given is None:
+        return ""
+    if not isinstance(given, (str, int, float)):
+        raise AttnError(f"{name} is a {type(given).__name__}, wanted a text, as in {name}='...'")
+    given = str(given)
+    kept = (char if unicodedata.category(char) == "Zs" else _mark(given, at) for at, char in enumerate(given))
+    return "".join(kept)
+
+
 def _is_list(array):
     return isinstance(array, (list, tuple))
 
@@ -60,7 +88,7 @@ def to_matrices(matrices, kind):
     else:
         array = to_numpy(matrices, "matrix")
         if array.ndim not in (2, 3) or (array.ndim == 3 and len(array) == 0):
-            fix = "use x[None, :] for one row" if array.ndim < 2 else "index the extra axes, as in x[0]"
+            fix = index_hint(array, "x", most=3) if array.ndim != 3 else "give at least one matrix"
             raise ShapeError(f"the matrix has shape {array.shape}, {array.ndim} axes, wanted 2 (or 3): {fix}")
         found = [array] if array.ndim == 2 else list(array)
     for matrix in found:
@@ -157,7 +185,7 @@ def to_labels(labels, count, axis, name):
     """
     if labels is None:
         return [str(n) for n in range(1, count + 1)], [None] * count
-    labels = list(labels)
+    labels = to_list(labels, "rows" if axis == "rows" else "cols")
     if len(labels) != count:
         raise ShapeError(
             f"{len(labels)} labels for {count} {axis}: give exactly one label per "

@@ -1,11 +1,13 @@
 """Matrices as pictures: rows are queries, columns are keys, row 0 on top."""
 
+from operator import index
+
 import numpy as np
 
 from attnlib.errors import AttnError, ShapeError
 
 from ._alt import LEGEND, check_kind, describe_all
-from ._arrays import hidden_cells, to_allowed, to_labels, to_matrices
+from ._arrays import hidden_cells, to_allowed, to_labels, to_list, to_matrices, wording
 from ._draw import FLOOR, draw, label_step
 from ._html import folded_tables
 from ._numbers import formatter
@@ -91,21 +93,27 @@ Values from 0 to 6.'
         raise AttnError(f"log=True was given for {kind}, wanted weights: other numbers may be 0 or negative")
     matrices = to_matrices(matrices, kind)
     allowed = to_allowed(allowed, matrices)
-    if titles is not None and len(titles) != len(matrices):
-        raise ShapeError(f"{len(titles)} titles for {len(matrices)} matrices: give one title per matrix")
-    names = [str(title) for title in titles] if titles is not None else [""] * len(matrices)
+    names = [""] * len(matrices) if titles is None else to_list(titles, "titles")
+    if len(names) != len(matrices):
+        raise ShapeError(f"{len(names)} titles for {len(matrices)} matrices: give one title per matrix")
+    names = [wording(title, "a title") for title in names]
+    row_name, col_name = wording(row_name, "row_name"), wording(col_name, "col_name")
+    caption, point = wording(caption, "caption"), wording(point, "point")
+    legend = tuple(wording(one, "legend") for one in to_list(legend, "legend"))
+    if len(legend) != 2:
+        raise ShapeError(f"legend has {len(legend)} entries, wanted 2: for ticked and for hatched cells")
     panels = [
         _Panel(matrix, visible, name, kind, (rows, row_name), (cols, col_name), digits, log)
         for matrix, visible, name in zip(matrices, allowed, names, strict=True)
     ]
-    outline = [_checked(which, panels) for which in outline]
+    outline = [_checked(which, panels) for which in to_list(outline, "outline")]
     _set_limits(panels, kind, log, shared)
 
     notes = _notes(panels, kind, log)
     alt = describe_all(
         [(panel.full, panel.full_allowed, panel.title) for panel in panels],
         kind=kind, rows=rows, cols=cols, row_name=row_name, col_name=col_name, more=[*notes, point],
-        legend=tuple(legend),
+        legend=legend,
     )  # fmt: skip
     with settings("heatmap"):
         figure, originals = draw(panels, kind, row_name, col_name, sums, outline, log, shared, legend)
@@ -196,9 +204,10 @@ def _checked(which, panels):
         try:
             first, second = which
             if isinstance(first, str):
+                second = index(second)
                 box = {"row": (second, 1, 0, n_cols), "col": (0, n_rows, second, 1)}[first]
             else:
-                box = (int(first), 1, int(second), 1)
+                box = (index(first), 1, index(second), 1)
         except (TypeError, ValueError, KeyError):
             raise ShapeError(f"outline holds {which!r}, wanted (i, j), ('row', i) or ('col', j)") from None
         if not (0 <= box[0] < n_rows and 0 <= box[2] < n_cols):

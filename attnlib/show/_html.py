@@ -5,15 +5,15 @@ import html
 import inspect
 import re
 import textwrap
-from pathlib import Path
 
 import numpy as np
 
 from attnlib.errors import AttnError, ShapeError
-from attnlib.palette import ROLES, css
+from attnlib.palette import ROLES
 
-from ._arrays import label, to_numpy
+from ._arrays import index_hint, label, to_list, to_numpy, wording
 from ._numbers import LONG, formatter, summary, vector
+from ._style import carried
 
 SENTENCE = 36
 
@@ -25,7 +25,7 @@ class _Shown:
         self.html, self.text = html, text
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        return {"text/plain": self.text, "text/html": self.html}
+        return {"text/plain": self.text, "text/html": carried(self.html)}
 
     def __repr__(self):
         return self.text
@@ -100,9 +100,12 @@ def table(data, *, rows=None, columns=None, caption="", digits=4, corner="", rol
     tea      6  0.8440
     """
     heads, cells, rows = _grid(data, rows, columns, digits)
-    roles = roles or {}
+    caption, corner = wording(caption, "caption"), wording(corner, "corner")
+    roles = {} if roles is None else roles
+    if not isinstance(roles, dict):
+        raise AttnError(f"roles is a {type(roles).__name__}, wanted a dict of column header to role")
     for column, role in roles.items():
-        if role not in ROLES or column not in heads:
+        if not isinstance(role, str) or role not in ROLES or column not in heads:
             raise AttnError(
                 f"roles has {column!r}: {role!r}, wanted a column of {', '.join(heads)} "
                 f"and a role of {', '.join(ROLES)}"
@@ -115,8 +118,10 @@ def table(data, *, rows=None, columns=None, caption="", digits=4, corner="", rol
 def _grid(data, rows, columns, digits):
     """Headers, cells as ``(text, is a number)`` row by row, and row headers or None."""
     if isinstance(data, dict):
-        heads = [str(name) for name in (data if columns is None else columns)]
-        by_name = {str(name): list(column) for name, column in data.items()}
+        heads = [str(name) for name in (data if columns is None else to_list(columns, "columns"))]
+        by_name = {str(name): to_list(column, f"column {name!r}") for name, column in data.items()}
+        if len(by_name) < len(data) or len(set(heads)) < len(heads):
+            raise ShapeError(f"two columns have one name, of {', '.join(heads)}: give each its own")
         missing = [name for name in heads if name not in by_name]
         if missing:
             raise ShapeError(f"no column {missing[0]!r} in the data: it has {', '.join(by_name)}")
@@ -133,26 +138,27 @@ def _grid(data, rows, columns, digits):
         array = to_numpy(data, "data")
         if array.ndim != 2:
             raise ShapeError(
-                f"data has shape {array.shape}, {array.ndim} axes, wanted 2: use data[None, :] for one row"
+                f"data has shape {array.shape}, {array.ndim} axes, wanted 2: {index_hint(array, 'data')}"
             )
         if array.size > LONG:
             raise ShapeError(
                 f"data has {array.size} entries, more than the {LONG} a table holds: show data[:8, :8]"
             )
-        heads = [str(n) for n in range(1, array.shape[1] + 1)] if columns is None else list(map(str, columns))
+        heads = range(1, array.shape[1] + 1) if columns is None else to_list(columns, "columns")
+        heads = list(map(str, heads))
         if len(heads) != array.shape[1]:
             raise ShapeError(f"{len(heads)} column headers for {array.shape[1]} columns: give one per column")
         one = formatter(array, digits)
         cells = [[(one(x), True) for x in line] for line in array]
         rows = [str(n) for n in range(1, array.shape[0] + 1)] if rows is None else rows
-    rows = None if rows is None else list(map(str, rows))
+    rows = None if rows is None else list(map(str, to_list(rows, "rows")))
     if rows is not None and len(rows) != len(cells):
         raise ShapeError(f"{len(rows)} row headers for {len(cells)} rows: give exactly one per row")
     return heads, cells, rows
 
 
 def _column(entries, name, digits):
-    entries = [entry.item() if np.ndim(entry) == 0 and hasattr(entry, "item") else entry for entry in entries]
+    entries = [entry.item() if hasattr(entry, "item") and np.ndim(entry) == 0 else entry for entry in entries]
     plain = [entry for entry in entries if isinstance(entry, (int, float)) and not isinstance(entry, bool)]
     one = formatter(
         np.asarray(plain, dtype=float if any(isinstance(x, float) for x in plain) else None), digits
@@ -165,10 +171,10 @@ def _column(entries, name, digits):
             made.append((str(entry), bool(WRITTEN.fullmatch(str(entry)))))
         elif isinstance(entry, (int, float)):
             made.append((one(entry), True))
-        elif np.ndim(entry):
+        elif isinstance(entry, (tuple, list)) or np.ndim(entry):
             array = entry if isinstance(entry, (tuple, list)) else to_numpy(entry, name)
             # a long vector would be a wall of digits: say what it is instead
-            short = np.size(array) <= 16
+            short = getattr(array, "size", len(array)) <= 16
             made.append((vector(tuple(array), digits) if short else summary(to_numpy(array), digits), True))
         else:
             made.append((str(entry), False))
@@ -196,7 +202,7 @@ def _table_html(heads, cells, rows, caption, corner, roles, landmark=True):
             # A sentence takes several lines; what is shorter stays in one.
             kind += " attn-sentence" if len(words) > SENTENCE else ""
             row.append(f'<td class="{kind}{role(head)}">{inside}</td>')
-        body.append(f"<tr>{''.join(row)}</tr>")
+        body.append(f"<tr>{' '.join(row)}</tr>")
     named = f"<caption>{_escape(caption)}</caption>" if caption else ""
     # a region is a landmark: only what stands on its own and has a name is one
     where = (
@@ -204,7 +210,7 @@ def _table_html(heads, cells, rows, caption, corner, roles, landmark=True):
     )
     return (
         f'<div class="attn-scroll" tabindex="0" {where}><table class="attn-table">{named}'
-        f"<thead><tr>{''.join(line)}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f"<thead><tr>{' '.join(line)}</tr></thead><tbody>{' '.join(body)}</tbody></table></div>"
     )
 
 
@@ -272,7 +278,6 @@ def pipeline(step=None):
     Returns
     -------
     Strip
-        Its HTML brings the style sheet along for JupyterLab, in one ``<style class="attn-style">``.
 
     Raises
     ------
@@ -284,21 +289,19 @@ def pipeline(step=None):
     >>> pipeline("scores")
     X -> Q K V -> [QK^T] -> / sqrt(d_h) -> + mask -> softmax -> x V -> concat -> W_O
     """
-    lit = [] if step is None else [step] if isinstance(step, str) else list(step)
+    lit = [] if step is None else [step] if isinstance(step, str) else to_list(step, "step")
     for word in lit:
-        if word not in STEPS:
+        if not isinstance(word, str) or word not in STEPS:
             raise AttnError(f"no step is called {word!r}: use one of {', '.join(STEPS)}")
     items, words = [], []
     for word, (symbol, plain, shape) in STEPS.items():
         here = ' aria-current="step"' if word in lit else ""
         mark = '<span class="attn-mark" aria-hidden="true">\u25bc</span>' if word in lit else ""
-        inside = f'<span class="attn-symbol">{symbol}</span><span class="attn-shape">{shape}</span>'
+        inside = f'<span class="attn-symbol">{symbol}</span> <span class="attn-shape">{shape}</span>'
         items.append(f"<li{here}>{mark}{inside}</li>")
         words.append(f"[{plain}]" if word in lit else plain)
-    style = css() + (Path(__file__).parents[1] / "show.css").read_text(encoding="utf-8")
     steps = f'<ol class="attn-pipeline" role="list" aria-label="The steps of attention">{"".join(items)}</ol>'
-    strip = f'<div class="attn-strip">{steps}</div>'
-    return Strip(f'<style class="attn-style">{style}</style>{strip}', " -> ".join(words))
+    return Strip(f'<div class="attn-strip">{steps}</div>', " -> ".join(words))
 
 
 # --- source ---
@@ -330,20 +333,20 @@ def source(function):
     """
     try:
         code = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
+        code = _without_docstring(code)
+    except (OSError, TypeError, SyntaxError, AttributeError):  # a lambda in the middle of a line has no body
         name = getattr(function, "__name__", type(function).__name__)
         raise AttnError(
             f"no source found for {name}: give a function or class that is written in a file"
         ) from None
-    code = _without_docstring(code)
     try:
         from pygments import highlight
         from pygments.formatters import HtmlFormatter
         from pygments.lexers import PythonLexer
     except ImportError:
-        shown = f'<div class="highlight"><pre>{_escape(code)}</pre></div>'
+        shown = f'<div class="attn-source highlight"><pre>{_escape(code)}</pre></div>'
     else:
-        shown = highlight(code, PythonLexer(), HtmlFormatter(cssclass="highlight")).strip()
+        shown = highlight(code, PythonLexer(), HtmlFormatter(cssclass="attn-source highlight")).strip()
     return Source(shown, code)
 
 

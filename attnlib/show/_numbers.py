@@ -8,12 +8,13 @@ import sys
 
 import numpy as np
 
-from attnlib.errors import ShapeError
+from attnlib.errors import AttnError, ShapeError
 
 from ._arrays import to_numpy
 
 LONG = 400  # more entries than this are summed up, not printed
 WIDE = 96  # characters in a line
+MOST_DIGITS = 40  # more than any number has
 
 
 def snap(x):
@@ -26,8 +27,10 @@ def snap(x):
 
 def formatter(array, digits=4):
     """A function that prints the entries of `array`, all with the same number of decimals."""
-    if not isinstance(digits, int) or digits < 0:
-        raise ShapeError(f"digits is {digits!r}, wanted a whole number from 0 up, as in digits=4")
+    if not isinstance(digits, int) or digits is True or not 0 <= digits <= MOST_DIGITS:
+        raise ShapeError(
+            f"digits is {digits!r}, wanted a whole number from 0 to {MOST_DIGITS}, as in digits=4"
+        )
     array = np.asarray(array)
     if array.dtype.kind == "b":
         return lambda x: str(bool(x))
@@ -97,7 +100,7 @@ def vector(entries, digits=4):
         entry
         if isinstance(entry, str)
         else vector(entry, digits)
-        if np.ndim(entry)
+        if isinstance(entry, (tuple, list)) or np.ndim(entry)
         else compact(entry, digits)
         for entry in entries
     )
@@ -190,6 +193,8 @@ def values(mapping=None, /, *, digits=4, **named):
     shape = (2, 2)
     lse = 3.1698
     """
+    if not isinstance(mapping, dict | None):
+        raise AttnError(f"values got a {type(mapping).__name__}, wanted a dict of names to arrays, or x=...")
     for name, value in {**(mapping or {}), **named}.items():
         shown = _value(value, digits)
         _print(f"{name} =\n  " + shown.replace("\n", "\n  ") if "\n" in shown else f"{name} = {shown}")

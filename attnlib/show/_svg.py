@@ -15,11 +15,15 @@ import warnings
 import xml.etree.ElementTree as ET
 import zlib
 from contextlib import contextmanager
+from operator import index
 
 import numpy as np
 
 from attnlib.errors import AttnError
-from attnlib.palette import ROLES
+from attnlib.palette import PAGE, ROLES
+
+from ._arrays import wording
+from ._style import carried
 
 COLOURS = {role: light for role, (light, _) in ROLES.items()}
 PAPER = "#FEFDFC"  # stands for the page's background
@@ -31,7 +35,7 @@ WIDE = 440  # pixels; a wider picture keeps its size and scrolls in its own box 
 
 # what a colour in the figure becomes on the page
 THEMED = {light.lower(): f"var(--attn-{role}, {light})" for role, light in COLOURS.items()}
-THEMED |= {"#000000": "currentColor", PAPER.lower(): "var(--attn-paper, #ffffff)"}
+THEMED |= {"#000000": "currentColor", PAPER.lower(): f"var(--attn-paper, {PAGE['paper'][0]})"}
 PAINTS = ("fill", "stroke", "stop-color")
 GEOMETRY = ("d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height", "transform", "points")
 
@@ -76,7 +80,8 @@ class Picture:
     """
 
     def __init__(self, figure, alt, caption="", *, tables="", originals=None):
-        if not alt or not alt.strip():
+        alt, caption = wording(alt, "alt"), wording(caption, "caption")
+        if not alt.strip():
             raise AttnError(
                 "the picture has an empty alt text: say in alt= what the axes are, their range and the point"
             )
@@ -99,7 +104,7 @@ class Picture:
         return f'<figure class="attn-figure">{svg}{caption}{self._tables}</figure>'
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        return {"text/plain": self.alt, "text/html": self.html}
+        return {"text/plain": self.alt, "text/html": carried(self.html)}
 
     def __repr__(self):
         return self.alt
@@ -153,11 +158,21 @@ def axes(width=6.4, height=3.2, nrows=1, ncols=1):
     >>> picture(figure, alt="y is x squared: 1, 4, 9.").alt
     'y is x squared: 1, 4, 9.'
     """
+    try:
+        fits = all(0.1 <= float(side) <= 100 for side in (width, height))
+        fits = fits and all(1 <= index(count) <= 100 for count in (nrows, ncols))
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise AttnError(
+            f"axes got width={width!r:.40}, height={height!r:.40}, nrows={nrows!r:.40}, ncols={ncols!r:.40}: "
+            "wanted inches from 0.1 to 100 and 1 to 100 panels each way"
+        )
     with settings("axes"):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(width, height), dpi=72, layout="constrained")
-        panels = figure.subplots(nrows, ncols)
+        panels = figure.subplots(int(nrows), int(ncols))
         for ax in np.ravel(panels):
             ax.set_prop_cycle(
                 color=[COLOURS[role] for role in ("query", "key", "value", "output")],

@@ -6,6 +6,7 @@ from attnlib import core, examples, show
 from attnlib.errors import AttnError
 
 from ._base import make, rows
+from ._limits import whole
 
 
 def backward_strip(*, example=None, row=2):
@@ -38,8 +39,7 @@ def backward_strip(*, example=None, row=2):
         raise AttnError(
             f"the example has {n} tokens and heads of width {width}, wanted at most 4 and 4"
         )
-    if not 0 <= row < n:
-        raise AttnError(f"row is {row}, wanted 0 to {n - 1}")
+    row = whole("row", row, 0, n - 1)
     gradient = np.zeros((n, width))
     gradient[row, 0] = 1
     state = {

@@ -6,7 +6,11 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from attnlib import palette
 from attnlib.errors import AttnError
+from attnlib.show._style import carried
+
+from . import _limits
 
 NAMES = (
     "strip",
@@ -30,6 +34,13 @@ IMPORT = re.compile(
 
 def read(name):
     return files("attnlib.widgets").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def style():
+    """All that a widget looks like: the palette, what it shares with the pictures, and its own."""
+    shared = files("attnlib").joinpath("show.css").read_text(encoding="utf-8")
+    return palette.css() + shared + read("widgets.css")
 
 
 @cache
@@ -121,24 +132,29 @@ def _class():
         state = traitlets.Dict().tag(sync=True)
         result = traitlets.Dict().tag(sync=True)
 
+        @traitlets.validate("state")
+        def _readable(self, proposal):
+            """What Python sets is refused here; what the browser sends back has been accepted there."""
+            return _limits.checked(self.name, proposal["value"])
+
         def __init__(self, name, state, static):
             self._esm = module(name)
-            self._css = read("widgets.css")
+            self._css = style()
             self.name, self.static = name, static
-            super().__init__(state=state)
+            super().__init__(state=_limits.checked(name, state))
 
         def _repr_mimebundle_(self, **kwargs):
             view = super()._repr_mimebundle_(**kwargs)
             bundle = view[0] if isinstance(view, tuple) else view
-            still = self.static._repr_mimebundle_()
+            state = html.escape(json.dumps(self.state, ensure_ascii=False))
+            page = (
+                f'<div class="attn-widget" data-widget="{self.name}" data-state="{state}">'
+                f'<div class="attn-static">{self.static.html}</div></div>'
+            )
             return {
                 **(bundle or {}),
-                "text/html": (
-                    f'<div class="attn-widget" data-widget="{self.name}" '
-                    f'data-state="{html.escape(json.dumps(self.state, ensure_ascii=False))}">'
-                    f'<div class="attn-static">{still["text/html"]}</div></div>'
-                ),
-                "text/plain": still["text/plain"],
+                "text/html": carried(page),
+                "text/plain": repr(self.static),
             }
 
     return Widget
@@ -152,7 +168,7 @@ def make(name, state, static):
     name : str
         One of :data:`NAMES`.
     state : dict
-        What its module's ``accept`` takes; plain numbers, strings, lists.
+        What its module's ``accept`` takes; NumPy's numbers and arrays become plain ones.
     static : attnlib.show.Picture or Table
         The figure that tells the same story with the first settings.
 
@@ -163,7 +179,7 @@ def make(name, state, static):
     Raises
     ------
     AttnError
-        If anywidget is not installed, or there is no such widget.
+        If anywidget is not installed, there is no such widget, or it cannot read the state.
     """
     return _class()(name, state, static)
 

@@ -7,6 +7,7 @@ from attnlib import cost, show
 from attnlib.errors import AttnError
 
 from ._base import make
+from ._limits import flag, one_of
 from ._roofline import DIRECTIONS, GPUS
 
 TOKENS = tuple(2**k for k in range(7, 18))
@@ -90,17 +91,13 @@ def gpu_explorer(
     -----
     Rates count FLOPs as papers do (:func:`attnlib.cost.flops`); bounds hold for the FLOPs executed.
     """
-    for name, value, options in (
-        ("tokens", tokens, TOKENS),
-        ("d", d, WIDTHS),
-        ("direction", direction, DIRECTIONS),
-        ("dtype", dtype, DTYPES),
-        ("block_q", block_q, BLOCKS),
-    ):
-        if value not in options:
-            raise AttnError(
-                f"{name} is {value!r}, wanted one of {', '.join(map(str, options))}"
-            )
+    tokens, d = one_of("tokens", tokens, TOKENS), one_of("d", d, WIDTHS)
+    direction = one_of("direction", direction, DIRECTIONS)
+    dtype, block_q = (
+        one_of("dtype", dtype, DTYPES),
+        one_of("block_q", block_q, BLOCKS),
+    )
+    is_causal = flag("is_causal", is_causal)
     named = _read(folder) if recordings is None else _given(recordings)
     if len(named) > MOST_RECORDINGS:
         raise AttnError(
@@ -117,12 +114,12 @@ def gpu_explorer(
     tags = {tag: method for method, tag in first["methods"]}
     state = {
         "source": first["name"],
-        "tokens": int(tokens),
-        "d": int(d),
-        "causal": bool(is_causal),
+        "tokens": tokens,
+        "d": d,
+        "causal": is_causal,
         "direction": direction,
         "dtype": dtype,
-        "block": int(block_q),
+        "block": block_q,
         "baseline": tags.get("SDPA", first["methods"][0][0]),
         "recorded": len(sources) - 1,
         "sources": sources,

@@ -4,9 +4,9 @@ import numpy as np
 
 from attnlib import examples, show
 from attnlib import heads as layout
-from attnlib.errors import AttnError
 
 from ._base import make
+from ._limits import one_of
 
 N_TOKENS, WIDTH = 3, 8
 
@@ -32,11 +32,11 @@ def heads(n_heads=2, *, split="swap", merge="swap"):
     AttnError
         If a setting is not one of those above, or anywidget is not installed.
     """
-    if n_heads not in (1, 2, 4, 8) or isinstance(n_heads, bool):
-        raise AttnError(f"n_heads is {n_heads!r}, wanted 1, 2, 4 or 8")
-    for name, way in {"split": split, "merge": merge}.items():
-        if way not in ("swap", "reshape"):
-            raise AttnError(f'{name} is {way!r}, wanted "swap" or "reshape"')
+    n_heads = one_of("n_heads", n_heads, (1, 2, 4, 8))
+    split, merge = (
+        one_of(name, way, ("swap", "reshape"))
+        for name, way in (("split", split), ("merge", merge))
+    )
     state = {
         "tokens": list(examples.three_tokens().tokens),
         "nHeads": int(n_heads),

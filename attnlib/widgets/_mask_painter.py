@@ -3,9 +3,10 @@
 import numpy as np
 
 from attnlib import masks, show
-from attnlib.errors import MaskError
+from attnlib.errors import AttnError, MaskError
 
 from ._base import make, rows
+from ._limits import one_of, whole
 
 MOST = 8
 PRESETS = (
@@ -49,15 +50,11 @@ def mask_painter(preset="causal", *, n_q=5, n_k=5):
     AttnError
         If anywidget is not installed.
     """
-    if preset not in PRESETS:
-        raise MaskError(
-            f"preset is {preset!r}, wanted one of {', '.join(PRESETS)}"
-        )
-    for name, size in (("n_q", n_q), ("n_k", n_k)):
-        if size not in range(1, MOST + 1):
-            raise MaskError(
-                f"{name} is {size!r}, wanted a whole number from 1 to {MOST}"
-            )
+    try:
+        preset = one_of("preset", preset, PRESETS)
+        n_q, n_k = whole("n_q", n_q, 1, MOST), whole("n_k", n_k, 1, MOST)
+    except AttnError as refused:
+        raise MaskError(str(refused)) from None
     state = {
         "nQ": int(n_q),
         "nK": int(n_k),

@@ -7,6 +7,7 @@ from attnlib.errors import AttnError
 from attnlib.show._arrays import label
 
 from ._base import make, rows
+from ._limits import whole
 
 SPAN, LARGEST_SCORE = 3, 6
 
@@ -41,8 +42,7 @@ def mixing(*, example=None, row=2):
             f"values of head 1 have shape {value.shape}: wanted 3 tokens with 2 components "
             f"or more, the first two from -{SPAN} to {SPAN}"
         )
-    if row not in (0, 1, 2) or isinstance(row, bool):
-        raise AttnError(f"row is {row!r}, wanted 0, 1 or 2")
+    row = whole("row", row, 0, 2)
     steps = core.attention_steps(query, key, value, is_causal=True)
     if np.abs(steps.scaled).max() > LARGEST_SCORE:
         raise AttnError(

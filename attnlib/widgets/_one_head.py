@@ -3,9 +3,10 @@
 import numpy as np
 
 from attnlib import core, examples, masks, show
-from attnlib.errors import AttnError, ShapeError
+from attnlib.errors import ShapeError
 
 from ._base import make, rows
+from ._limits import one_of, whole
 
 MASKS = ("causal", "bidirectional", "padding")
 
@@ -45,11 +46,7 @@ def one_head(example=None, *, row=1, mask="causal"):
             f"the example has {example.n_heads} heads, {n} tokens and widths {widths}: "
             "wanted 1 head, at most 6 tokens, widths up to 4"
         )
-    if not 0 <= row < n or mask not in MASKS:
-        raise AttnError(
-            f"row is {row!r} and mask {mask!r}: wanted a row from 0 to {n - 1} "
-            f"and a mask of {', '.join(MASKS)}"
-        )
+    row, mask = whole("row", row, 0, n - 1), one_of("mask", mask, MASKS)
     state = {
         "tokens": list(example.tokens),
         "x": rows(example.x),

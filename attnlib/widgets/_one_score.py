@@ -1,9 +1,10 @@
 """One score: a query row and a key column, multiplied term by term."""
 
 from attnlib import core, examples, show
-from attnlib.errors import AttnError, ShapeError
+from attnlib.errors import ShapeError
 
 from ._base import make, rows
+from ._limits import whole
 
 
 def one_score(example=None, *, row=2, column=0):
@@ -36,10 +37,10 @@ def one_score(example=None, *, row=2, column=0):
         raise ShapeError(
             f"the example has {n_heads} heads, {n} tokens, width {width}: wanted at most 8 of each"
         )
-    if not (0 <= row < n and 0 <= column < n):
-        raise AttnError(
-            f"row is {row!r} and column {column!r}, wanted 0 to {n - 1}"
-        )
+    row, column = (
+        whole(name, place, 0, n - 1)
+        for name, place in (("row", row), ("column", column))
+    )
     ragged = examples.all_sizes_differ()
     state = {
         "data": [

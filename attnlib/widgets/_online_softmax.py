@@ -6,6 +6,7 @@ from attnlib import core, examples, online, show
 from attnlib.errors import AttnError
 
 from ._base import make, rows
+from ._limits import whole
 
 
 def online_softmax(*, example=None, row=2, at=0):
@@ -36,10 +37,7 @@ def online_softmax(*, example=None, row=2, at=0):
     n = len(example.tokens)
     if n > 3:
         raise AttnError(f"the example has {n} tokens, wanted at most 3")
-    if not 0 <= row < n:
-        raise AttnError(f"row is {row}, wanted 0 to {n - 1}")
-    if not 0 <= at <= n:
-        raise AttnError(f"at is {at}, wanted 0 to {n}")
+    row, at = whole("row", row, 0, n - 1), whole("at", at, 0, n)
     query, key, value = example.head(1)
     scores = core.attention_steps(query, key, value).scaled[row]
     state = {

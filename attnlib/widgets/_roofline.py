@@ -4,6 +4,7 @@ from attnlib import cost, show
 from attnlib.errors import AttnError
 
 from ._base import make
+from ._limits import flag, number, one_of, whole
 
 LENGTHS = tuple(
     sorted([2**k for k in range(7, 18)] + [3 * 2**k for k in range(6, 16)])
@@ -71,35 +72,29 @@ def roofline(
     -----
     The counts of :mod:`attnlib.cost`; FLOPs are those executed, hidden scores in visited tiles included.
     """
-    for name, value, options in (
-        ("n", n, LENGTHS),
-        ("d", d, (32, 64, 128, 256)),
-        ("bytes_per_entry", bytes_per_entry, (2, 4)),
-        ("direction", direction, DIRECTIONS),
-        ("block_q", block_q, (64, 128, 256)),
-        ("gpu", gpu, tuple(GPUS)),
-    ):
-        if value not in options:
-            raise AttnError(
-                f"{name} is {value!r}, wanted one of {', '.join(map(str, options))}"
-            )
-    if not 1 <= heads <= 128:
-        raise AttnError(f"heads is {heads}, wanted 1 to 128")
+    n = one_of("n", n, LENGTHS)
+    d = one_of("d", d, (32, 64, 128, 256))
+    bytes_per_entry = one_of("bytes_per_entry", bytes_per_entry, (2, 4))
+    direction = one_of("direction", direction, DIRECTIONS)
+    block_q = one_of("block_q", block_q, (64, 128, 256))
+    gpu = one_of("gpu", gpu, tuple(GPUS))
+    heads = whole("heads", heads, 1, 128)
+    is_causal = flag("is_causal", is_causal)
     if (peak is None) != (bandwidth is None):
         raise AttnError("peak and bandwidth belong together: give both")
     own = (1e11, 2e10) if peak is None else (peak, bandwidth)
-    if not (1e9 <= own[0] <= 1e18 and 1e6 <= own[1] <= 1e15):
-        raise AttnError(
-            f"peak is {own[0]} FLOP/s and bandwidth {own[1]} bytes/s, wanted 1e9 to 1e18 and 1e6 to 1e15"
-        )
+    own = (
+        number("peak in FLOP/s", own[0], 1e9, 1e18),
+        number("bandwidth in bytes/s", own[1], 1e6, 1e15),
+    )
     state = {
-        "n": int(n),
-        "d": int(d),
-        "heads": int(heads),
-        "bytes": int(bytes_per_entry),
-        "causal": bool(is_causal),
+        "n": n,
+        "d": d,
+        "heads": heads,
+        "bytes": bytes_per_entry,
+        "causal": is_causal,
         "direction": direction,
-        "block": int(block_q),
+        "block": block_q,
         "chip": gpu if peak is None else OWN,
         "own": _speeds(*own),
         "chips": [

@@ -5,9 +5,9 @@ import math
 import numpy as np
 
 from attnlib import core, show
-from attnlib.errors import AttnError
 
 from ._base import make
+from ._limits import number, one_of, whole
 
 WIDTHS = tuple(2**n for n in range(11))
 N_QUERIES, N_KEYS = 64, 16
@@ -45,32 +45,23 @@ def scaling_lab(width=64, *, divisor="none", size=1.0, n_heads=8, seed=1):
     -----
     The sample is made by mulberry32 and the Box-Muller transform, here and in the browser.
     """
-    if width not in WIDTHS:
-        raise AttnError(
-            f"width is {width}, wanted a power of two from 1 to 1024"
-        )
-    if not 0.25 <= size <= 4:
-        raise AttnError(f"size is {size}, wanted a number from 0.25 to 4")
-    if not 1 <= n_heads <= 64:
-        raise AttnError(f"n_heads is {n_heads}, wanted 1 to 64")
-    if not 0 <= seed < 1e6:
-        raise AttnError(f"seed is {seed}, wanted 0 to 999999")
+    width = one_of("width", width, WIDTHS)
+    size = float(number("size", size, 0.25, 4))
+    n_heads = whole("n_heads", n_heads, 1, 64)
+    seed = whole("seed", seed, 0, 999_999)
     divisors = {
         "none": 1.0,
         "root_d_h": math.sqrt(width),
         "root_d": math.sqrt(n_heads * width),
         "d_h": float(width),
     }
-    if divisor not in divisors:
-        raise AttnError(
-            f"divisor is {divisor!r}, wanted one of {', '.join(divisors)}"
-        )
+    divisor = one_of("divisor", divisor, divisors)
     state = {
-        "width": int(width),
+        "width": width,
         "divisor": divisor,
-        "size": float(size),
-        "nHeads": int(n_heads),
-        "seed": int(seed),
+        "size": size,
+        "nHeads": n_heads,
+        "seed": seed,
     }
     query, key = random_head(seed, width)
     raw = core.scores(size * query, size * key)

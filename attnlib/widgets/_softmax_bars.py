@@ -6,6 +6,7 @@ from attnlib import core, examples, show
 from attnlib.errors import AttnError
 
 from ._base import make, rows
+from ._limits import whole
 
 
 def softmax_bars(*, example=None, row=2):
@@ -34,8 +35,7 @@ def softmax_bars(*, example=None, row=2):
     n = len(example.tokens)
     if n > 6:
         raise AttnError(f"the example has {n} tokens, wanted at most 6")
-    if not 0 <= row < n:
-        raise AttnError(f"row is {row}, wanted 0 to {n - 1}")
+    row = whole("row", row, 0, n - 1)
     scaled = core.attention_steps(*example.head(1)).scaled
     state = {
         "tokens": list(example.tokens),

@@ -3,6 +3,7 @@
 from attnlib import core, examples, show
 
 from ._base import make, rows
+from ._limits import whole
 
 
 def strip(step="", *, example=None, row=2):
@@ -26,9 +27,11 @@ def strip(step="", *, example=None, row=2):
     Raises
     ------
     AttnError
-        If anywidget is not installed.
+        If there is no such step or row, the example is too large (8 tokens of at most 24 letters, widths up
+        to 16, numbers up to 1000), or anywidget is not installed.
     """
     example = examples.three_tokens() if example is None else example
+    row = whole("row", row, 0, len(example.tokens) - 1)
     state = {
         "tokens": list(example.tokens),
         "query": rows(example.x @ example.w_q),

@@ -6,6 +6,7 @@ from attnlib import core, cost, examples, show
 from attnlib.errors import AttnError, ShapeError
 
 from ._base import make, rows
+from ._limits import flag, one_of, whole
 
 MOST = 16
 MEMORIES = tuple(2**n for n in range(3, 14))
@@ -65,41 +66,30 @@ def tile_replay(
         )
     if example is not None:
         n = 3
-    for name, value, low, high in (
-        ("n", n, 2, MOST),
-        ("block_q", block_q, 1, n),
-        ("block_k", block_k, 1, n),
-        ("d", d, 1, 64),
-    ):
-        if not low <= value <= high:
-            raise AttnError(f"{name} is {value}, wanted {low} to {high}")
-    if algorithm not in ALGORITHMS:
-        raise AttnError(
-            f"algorithm is {algorithm!r}, wanted one of {', '.join(ALGORITHMS)}"
-        )
-    if fast_memory not in MEMORIES:
-        raise AttnError(
-            f"fast_memory is {fast_memory}, wanted a power of two from 8 to 8192"
-        )
+    n = whole("n", n, 2, MOST)
+    block_q = whole("block_q", block_q, 1, n)
+    block_k = whole("block_k", block_k, 1, n)
+    d, is_causal = whole("d", d, 1, 64), flag("is_causal", is_causal)
+    algorithm = one_of("algorithm", algorithm, ALGORITHMS)
+    fast_memory = one_of("fast_memory", fast_memory, MEMORIES)
     needed = cost.fast_memory(block_q, block_k, d)
     if needed > fast_memory:
         raise AttnError(
             f"a tile needs {needed} entries, fast_memory holds {fast_memory}: take smaller tiles"
         )
     tiles = cost.tiles(n, n, block_q, block_k, is_causal=is_causal)
-    if not 0 <= step <= tiles.visited:
-        raise AttnError(f"step is {step}, wanted 0 to {tiles.visited}")
+    step = whole("step", step, 0, tiles.visited)
     query, key, value = three.head(1)
     state = {
         "example": "made" if example is None else "three",
-        "n": int(n),
-        "d": int(d),
-        "blockQ": int(block_q),
-        "blockK": int(block_k),
-        "causal": bool(is_causal),
+        "n": n,
+        "d": d,
+        "blockQ": block_q,
+        "blockK": block_k,
+        "causal": is_causal,
         "algorithm": algorithm,
-        "memory": int(fast_memory),
-        "step": int(step),
+        "memory": fast_memory,
+        "step": step,
         "speed": 2,
         "worked": {
             "tokens": list(three.tokens),

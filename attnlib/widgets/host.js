@@ -41,7 +41,7 @@
       const model = modelOf(JSON.parse(place.dataset.state));
       widget.render({ model, el: live });
       place.append(live);
-      place.classList.add("attn-started");
+      if (!live.querySelector(".attn-unusable")) place.classList.add("attn-started");
       place.model = model;
     } catch (error) {
       // The static picture stays where it is.

@@ -19,15 +19,23 @@ export const newId = (word) => {
   return `attn-${word}-${globalThis.attnSerial}`;
 };
 
-// One number as text, as attnlib.show prints it: rounded, no "-0", a true minus sign, −∞ for hidden scores.
+// `x` by its method toFixed or toExponential, but a tie goes to the even digit, as in Python, and not up.
+const rounded = (x, digits, method) => {
+  const [up, power = 0] = x[method](digits).split("e");
+  const tie = /^50*$/.test(x[method](digits + 60).split("e")[0].slice(-60));
+  const less = () => x - Math.sign(x) * 10 ** (Number(power) - digits - 1);
+  return (tie && "13579".includes(up.at(-1)) ? less() : x)[method](digits);
+};
+
+// One number as text, by the rule of attnlib.show.number (12 digits count, what is below 1e-13 is the rounding
+// error of a 0, whole numbers have no decimals, no "-0"), with the signs of print: a true minus, ∞, NaN.
 export const number = (x, digits = 3) => {
   if (Number.isNaN(x)) return "NaN";
   if (!Number.isFinite(x)) return x > 0 ? "∞" : "−∞";
-  if (x !== 0 && (Math.abs(x) >= 1e6 || Math.abs(x) < 1e-6)) return x.toExponential(1).replace("-", "−");
-  const nearest = Math.round(x);
-  // A sum of weights such as 0.9999999999999999 is 1, as attnlib.show prints it.
-  const text = Math.abs(x - nearest) <= 1e-12 * Math.max(1, Math.abs(x)) ? String(nearest) : x.toFixed(digits);
-  return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
+  const y = Math.abs(x) < 1e-13 ? 0 : Number(x.toPrecision(12));
+  const whole = Number.isInteger(y) && Math.abs(y) < 1e15;
+  const text = whole ? String(y) : rounded(y, digits, Math.abs(y) >= 1e6 ? "toExponential" : "toFixed");
+  return (Number(text) === 0 ? text.replace("-", "") : text).replace(/-/g, "−").replace(/e([+−])(\d)$/, "e$10$2");
 };
 
 // The same without the zeros at its end: 0.5, where a column of numbers would have 0.500.
@@ -105,11 +113,16 @@ export const button = (text, act, attributes = {}) =>
 
 export const LARGEST = 1000;
 
-// What a number field may hold. Returns a number, or a sentence that says what is wrong.
+// What a number field may hold. Returns a number, or a sentence that says what is wrong. A comma may be a decimal
+// point; before three digits it may as well part thousands, so that 1,000 would be 1 for some and 1000 for others.
+const NUMERAL = /^[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?$/i;
+const THOUSANDS = /^[-+]?[1-9]\d*,\d{3}(?!\d)/;
+
 export const readNumber = (text, limit = LARGEST, lowest = -limit) => {
-  const trimmed = text.trim().replace("−", "-").replace(",", ".");
+  const trimmed = text.trim().replace(/−/g, "-");
   if (trimmed === "") return "is empty: wanted a number";
-  const x = Number(trimmed);
+  if (THOUSANDS.test(trimmed)) return `is “${text.trim().slice(0, 20)}”: wanted a number, with a point and no comma`;
+  const x = NUMERAL.test(trimmed) ? Number(trimmed.replace(",", ".")) : NaN;
   if (!Number.isFinite(x)) return `is “${text.trim().slice(0, 20)}”: wanted a number`;
   if (x < lowest || x > limit) return `is ${number(x)}: wanted a number from ${short(lowest)} to ${limit}`;
   return x;
@@ -256,14 +269,22 @@ const alike = (a, b) => {
 //   flexible      true if a foreign state may have other sizes than the first one
 //   given         names of what only the page can give: a link neither carries nor may bring it
 export const frame = ({ model, el }, { name, title, initial, accept, build, flexible = false, given = [] }) => {
-  let state = structuredClone(initial);
-  let notice = "";
-  const foreign = model.get("state");
-  if (foreign && Object.keys(foreign).length) {
+  const usable = (x) => {
     try {
-      state = accept({ ...structuredClone(initial), ...foreign });
+      return accept(structuredClone(x));
     } catch {
-      notice = "The state given to this figure could not be used; this is the default.";
+      return null;
+    }
+  };
+  let notice = "";
+  let state = usable({ ...initial, ...model.get("state") });
+  if (!state) {
+    notice = "The state given to this figure could not be used; this is the default.";
+    state = usable(initial);
+    // Tokens and numbers come from outside alone: on a page the static picture, which is the default, stays.
+    if (!state) {
+      el.replaceChildren(h("p", { class: "attn-message attn-unusable", role: "status" }, notice));
+      return () => {};
     }
   }
   const start = structuredClone(state);
