@@ -27,6 +27,7 @@ FLOORS = {
     "errors": 0,
     "examples": 0,
     "palette": 0,
+    "records": 0,
     "_arrays": 0.5,
     "clues": 1,
     "masks": 1,

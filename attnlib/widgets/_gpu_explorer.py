@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from attnlib import cost, show
+from attnlib import cost, records, show
 from attnlib.errors import AttnError
 
 from ._base import make
@@ -47,7 +47,7 @@ MOST_RECORDINGS = 7
 def gpu_explorer(
     recordings=None,
     *,
-    folder="data/gpu",
+    folder=records.FOLDER / "gpu",
     tokens=16384,
     d=128,
     is_causal=True,
@@ -62,7 +62,7 @@ def gpu_explorer(
     recordings : sequence of dict, optional
         What ``tools/record_gpu.py`` wrote, at most 7; the JSON files of `folder` if not given.
     folder : path-like
-        Need not exist: without a recording the published figures are shown, as such.
+        The records of this package if not given. Need not exist: without a recording the published figures are shown, as such.
     tokens : int
         A power of two from 128 to 131072.
     d : {32, 64, 128, 256}
