@@ -60,7 +60,7 @@ def output_text(notebook):
 # --- where the numbers come from -----------------------------------------------------------------------
 
 CODE_SPAN = re.compile(r"`[^`\n]*`")
-LINK_TARGET = re.compile(r"\]\([^)]*\)")
+LINK_TARGET = re.compile(r"\]\([^)\"]*(?:\"[^\"]*\")?\)")  # its title too
 NUMBER = re.compile(
     r"(?<![\w.,])\d{1,3}(?:,\d{3})+(?![\d,]\d)|(?<![\w.])\d*\.\d+(?!\w|\.\d)|(?<![\w.,])\d{4,}(?!\w|\.\d)"
 )

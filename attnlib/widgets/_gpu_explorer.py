@@ -62,7 +62,8 @@ def gpu_explorer(
     recordings : sequence of dict, optional
         What ``tools/record_gpu.py`` wrote, at most 7; the JSON files of `folder` if not given.
     folder : path-like
-        The records of this package if not given. Need not exist: without a recording the published figures are shown, as such.
+        attnlib's own records if not given. Need not exist: without a recording the published figures are
+        shown, as such.
     tokens : int
         A power of two from 128 to 131072.
     d : {32, 64, 128, 256}
