@@ -47,7 +47,7 @@ MOST_RECORDINGS = 7
 def gpu_explorer(
     recordings=None,
     *,
-    folder=records.FOLDER / "gpu",
+    folder=None,
     tokens=16384,
     d=128,
     is_causal=True,
@@ -61,7 +61,7 @@ def gpu_explorer(
     ----------
     recordings : sequence of dict, optional
         What ``tools/record_gpu.py`` wrote, at most 7; the JSON files of `folder` if not given.
-    folder : path-like
+    folder : path-like, optional
         attnlib's own records if not given. Need not exist: without a recording the published figures are
         shown, as such.
     tokens : int
@@ -137,7 +137,7 @@ def gpu_explorer(
 def _read(folder):
     """The recordings of a folder with the names of their files."""
     found = []
-    for path in sorted(Path(folder).glob("*.json")):
+    for path in sorted(Path(folder or records.FOLDER / "gpu").glob("*.json")):
         try:
             found.append(
                 (path.name, json.loads(path.read_text(encoding="utf-8")))
