@@ -175,7 +175,7 @@ def test_first_cell_lights_the_pipeline(path):
 @pytest.mark.parametrize("path", CHAPTERS, ids=by_name)
 def test_every_exercise_has_a_folded_solution(path):
     notebook = read(path)
-    exercises = re.findall(r"^\*\*Exercise (\d+)\.\*\*", markdown(notebook), flags=re.M)
+    exercises = re.findall(r"^### Exercise (\d+)$", markdown(notebook), flags=re.M)
     assert exercises == [str(n) for n in range(1, len(exercises) + 1)]
     assert len(exercises) >= 4
     solutions = [cell for cell in code_cells(notebook) if "hide-cell" in cell.metadata.get("tags", [])]

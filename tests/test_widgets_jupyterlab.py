@@ -1,4 +1,4 @@
-"""The widgets in JupyterLab: the same module draws there, reacts, and tells Python."""
+"""JupyterLab: widgets draw there, react and tell Python; solutions stay shut when everything is run."""
 
 import os
 import re
@@ -7,11 +7,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import nbformat
 import pytest
 
 from attnlib import widgets
+
+BOOK = Path(__file__).resolve().parents[1] / "book"
 
 pytestmark = pytest.mark.browser
 
@@ -57,6 +60,8 @@ def lab(tmp_path_factory):
 
 
 def notebook(*cells):
+    if isinstance(cells[0], nbformat.NotebookNode):
+        return nbformat.writes(cells[0])
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return nbformat.writes(made)
@@ -138,3 +143,35 @@ def test_every_widget_draws(open_notebook):
         live.wait_for(timeout=30_000)
         assert live.locator(".attn-sentence").inner_text().strip(), name
     assert faults == []
+
+
+def test_run_all_leaves_the_solutions_shut(open_notebook, lab):
+    """A4: JupyterLab uncovers the hidden outputs of a cell when it runs; a folded heading it leaves alone."""
+    book = nbformat.read(BOOK / "06_weighted_sum.ipynb", as_version=4)
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.execution_count, cell.outputs = None, []
+    page = open_notebook("solutions.ipynb", book)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    for _ in range(60):
+        page.keyboard.press("Control+s")
+        page.wait_for_timeout(1000)
+        cells = nbformat.read(lab[0] / "solutions.ipynb", as_version=4).cells
+        if all(cell.execution_count for cell in cells if cell.cell_type == "code"):
+            break
+    else:
+        pytest.fail("not every cell ran within a minute")
+    # Cells are drawn as they come into view, and a heading folds what is below it when it is drawn.
+    shown = page.evaluate("""async () => {
+        const notebook = document.querySelector(".jp-WindowedPanel-outer");
+        for (let y = 0; y < notebook.scrollHeight; y += 500) {
+            notebook.scrollTop = y;
+            await new Promise((then) => setTimeout(then, 100));
+        }
+        return [...document.querySelectorAll(".jp-Notebook .jp-Cell")].map((cell) => cell.checkVisibility());
+    }""")
+    page.screenshot(path="/tmp/nbh/lab.png")
+    folds = ["hide-cell" in cell.metadata.get("tags", []) for cell in cells]
+    assert sum(folds) == 5 and shown == [not fold for fold in folds]
+    assert page.locator(".jp-showHiddenCellsButton:visible").count() == 5
