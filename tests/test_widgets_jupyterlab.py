@@ -171,7 +171,6 @@ def test_run_all_leaves_the_solutions_shut(open_notebook, lab):
         }
         return [...document.querySelectorAll(".jp-Notebook .jp-Cell")].map((cell) => cell.checkVisibility());
     }""")
-    page.screenshot(path="/tmp/nbh/lab.png")
     folds = ["hide-cell" in cell.metadata.get("tags", []) for cell in cells]
     assert sum(folds) == 5 and shown == [not fold for fold in folds]
     assert page.locator(".jp-showHiddenCellsButton:visible").count() == 5
