@@ -218,8 +218,8 @@ def test_notebook_is_valid_and_clean(path):
             assert output.get("name") != "stderr", cell.source
 
 
-# B13: a cell that teaches has at most LINES lines. These are whole things, tagged `long-cell`, and no more may
-# come: drawings, a kernel beside its original, solutions that measure.
+# B13: a cell that teaches has at most LINES lines. These are whole things, tagged `long-cell`, and no more
+# may come: drawings, a kernel beside its original, solutions that measure.
 LINES, LONGEST = 15, 22
 LONG = {
     "00_read_a_table": {29: "a solution: box, mistake and both counts"},
