@@ -132,7 +132,11 @@ def to_library(array, like):
 def positive_number(number, name):
     """`number` as a float above 0; anything else is refused under its `name`."""
     try:
-        size = math.nan if isinstance(number, bool | np.bool_ | str) else float(number)
+        size = (
+            math.nan
+            if isinstance(number, bool | np.bool_ | str)
+            else float(number)
+        )
     except (TypeError, ValueError, OverflowError):
         size = math.nan
     if not 0 < size < math.inf:

@@ -89,9 +89,7 @@ def flash_attention(
     Source: Dao 2023, algorithms 1 and 2.
     """
     if torch is None:
-        raise AttnError(
-            "the GPU kernels need torch: pip install 'attnlib[gpu]'"
-        )
+        raise AttnError("the GPU kernels need torch: pip install torch")
     if attn_mask is not None:
         raise MaskError(
             "the Triton kernel takes no attn_mask, only is_causal: use attnlib.torch_path.sdpa or "
@@ -379,7 +377,7 @@ def _need_triton():
         import triton
     except ImportError:
         raise AttnError(
-            "the GPU kernels need Triton: pip install 'attnlib[gpu]' (Linux); without it, "
+            "the GPU kernels need Triton: pip install triton (Linux); without it, "
             "attnlib.torch_path.fast_attention does the same on a CPU"
         ) from None
     return triton

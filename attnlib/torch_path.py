@@ -232,9 +232,7 @@ def fast_attention(
 
 def _require_torch():
     if torch is None:
-        raise AttnError(
-            "attnlib.torch_path needs torch: pip install 'attnlib[torch]'"
-        )
+        raise AttnError("attnlib.torch_path needs torch: pip install torch")
 
 
 def _check(

@@ -13,6 +13,7 @@ from . import CourseError, matrix, text
 from .sandbox import check
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
+MATRIX = Path(__file__).resolve().parents[1] / "attnlib" / "data" / "course" / "kill_matrix.json"
 BUILT = Path(__file__).resolve().parents[1] / "_build" / "course"
 
 
@@ -69,9 +70,7 @@ def publish(options):
     if options.notebooks_only:
         return
     tables = [matrix.table(name, "publish") for name in text.names()]
-    shown = options.book / "data" / "course" / "kill_matrix.json"
-    shown.parent.mkdir(parents=True, exist_ok=True)
-    shown.write_text(matrix.dump(tables), encoding="utf-8", newline="\n")
+    MATRIX.write_text(matrix.dump(tables), encoding="utf-8", newline="\n")
     submissions = [row for table in tables for row in table["submissions"]]
     print(f"{len(submissions)} submissions; now bake the pages: python tools/bake.py")
     if wrong := [row["name"] for row in submissions if not row["as_wanted"]]:

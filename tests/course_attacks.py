@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from course.sandbox import Limits
 
-RECORD = Path(__file__).resolve().parents[1] / "book" / "data" / "course" / "attacks.json"
+RECORD = Path(__file__).resolve().parents[1] / "attnlib" / "data" / "course" / "attacks.json"
 NAME = "0_mini"
 # Written backwards in every attack, so that nobody finds it in his own notebook.
 MARK = "the-mark-of-the-house-1f0e5b"

@@ -332,5 +332,5 @@ for call in (backends.flex_attention, backends.which_ran, lambda *x: backends.wh
 """
     assert (
         python(BLOCKER + code, "-W", "error").splitlines()
-        == ["attnlib.torch_path needs torch: pip install 'attnlib[torch]'"] * 4
+        == ["attnlib.torch_path needs torch: pip install torch"] * 4
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from bake import disagreements, main
+from bake import disagreements, main, source_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,6 +23,8 @@ show.heatmap(P, kind="weights")
 ```
 
 Some words.
+
+**Exercise 1.** What is the sum?
 
 ```{code-cell} ipython3
 :tags: [hide-cell]
@@ -70,7 +72,6 @@ def test_what_a_bake_stores(chapter):
     assert [cell.execution_count for cell in code] == [1, 2]
     assert "<svg" in code[0].outputs[0].data["text/html"]
     assert code[1].outputs[0].text == "2.0\n"
-    assert code[1].metadata["jupyter"] == {"source_hidden": True, "outputs_hidden": True}
     assert "execution" not in code[0].metadata
     assert disagreements(chapter[0]) == []
 
@@ -78,10 +79,10 @@ def test_what_a_bake_stores(chapter):
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda nb: nb["cells"][1].update(execution_count=None, outputs=[]),
-        lambda nb: nb["cells"][1].update(source=["1"]),
+        lambda nb: nb["cells"][2].update(execution_count=None, outputs=[]),
+        lambda nb: nb["cells"][2].update(source=["1"]),
         lambda nb: nb["cells"][0].update(source=["# Another title"]),
-        lambda nb: nb["cells"][3]["metadata"].update(tags=[]),
+        lambda nb: nb["cells"][6]["metadata"].update(tags=[]),
         lambda nb: nb["cells"].pop(),
         lambda nb: nb["cells"][0].update(id="other"),
         lambda nb: nb["metadata"]["kernelspec"].update(name="other"),
@@ -98,8 +99,8 @@ def test_a_changed_notebook_disagrees(chapter, edit):
 def test_a_changed_source_disagrees(chapter):
     write(chapter[0], SOURCE.replace("Some words.", "Other words."))
     assert disagreements(chapter[0]) == [
-        "01_small.ipynb, cell 3: source is not what its source says",
-        "01_small.ipynb, cell 3: id is not what its source says",
+        "01_small.ipynb, cell 4: source is not what its source says",
+        "01_small.ipynb, cell 4: id is not what its source says",
     ]
 
 
@@ -130,9 +131,29 @@ def test_the_book_agrees_with_its_sources():
     assert problems == []
 
 
+def is_fold(cell):
+    return "hide-cell" in cell.metadata.get("tags", [])
+
+
 def test_no_fold_is_lost():
-    """Every cell that the site folds is folded in JupyterLab too."""
-    for path in (ROOT / "book").glob("*.ipynb"):
-        for cell in nbformat.read(path, as_version=4).cells:
-            if re.search("hide-cell", str(cell.metadata.get("tags", ""))):
-                assert cell.metadata["jupyter"]["source_hidden"], path.name
+    """A4: what the site folds lies under a folded heading in JupyterLab, up to the next heading."""
+    folds = 0
+    for path in sorted((ROOT / "book").glob("*.ipynb")):
+        cells = nbformat.read(path, as_version=4).cells
+        for before, cell, after in zip(cells, cells[1:], cells[2:], strict=False):
+            if is_fold(cell) and not is_fold(before):
+                folds += 1
+                assert before.source == "#### Solution", path.name
+                assert before.metadata["jp-MarkdownHeadingCollapsed"] is True
+                assert before.metadata.tags == ["remove-cell"]  # the page has a fold of its own
+                assert "jupyter" not in cell.metadata  # one click opens it all
+            if is_fold(cell) and not is_fold(after):
+                assert re.match("##+ ", after.source), f"{path.name}: the fold swallows {after.source[:60]!r}"
+    assert folds > 60
+
+
+def test_words_after_a_solution_belong_to_it(tmp_path):
+    source = tmp_path / "03_words.myst.md"
+    write(source, SOURCE + "\nSo it is 2.\n\n**Exercise 2.** And now?\n")
+    cells = [cell.source for cell in source_notebook(source).cells]
+    assert cells[-3:] == ["print(P.sum())", "So it is 2.", "### Exercise 2\n\nAnd now?"]

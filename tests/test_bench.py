@@ -370,7 +370,7 @@ for call in (lambda: bench.measure(int, []), lambda: bench.memory_peak(int), ben
     except AttnError as refusal:
         print(refusal)
 """
-    message = "attnlib.torch_path needs torch: pip install 'attnlib[torch]'"
+    message = "attnlib.torch_path needs torch: pip install torch"
     assert python(BLOCKER + code, "-W", "error").splitlines() == ["4.0", *[message] * 6]
 
 

@@ -7,7 +7,7 @@ from course_stage import needs_packages, needs_sandbox
 
 from course import matrix, planting, text, verdict
 
-RECORDED = text.FOLDER.parents[1] / "book" / "data" / "course" / "kill_matrix.json"
+RECORDED = text.FOLDER.parents[1] / "attnlib" / "data" / "course" / "kill_matrix.json"
 ROWS = [(name, row) for name in text.names() for row in matrix.rows(name)]
 # Another one than recorded: what a submission loses must not hang on which private inputs were drawn.
 SECRET = "the tests' own secret"

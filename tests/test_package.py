@@ -28,6 +28,7 @@ FLOORS = {
     "examples": 0,
     "palette": 0,
     "_torch": 0.3,
+    "records": 0,
     "_arrays": 0.5,
     "clues": 1,
     "masks": 1,

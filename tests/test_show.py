@@ -928,7 +928,7 @@ def test_import_needs_no_matplotlib():
 def test_one_message_without_matplotlib(monkeypatch):
     """B35: what needs no picture still works."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(AttnError, match=r"heatmap needs matplotlib: pip install 'attnlib\[show\]'"):
+    with pytest.raises(AttnError, match=r"heatmap needs matplotlib: pip install matplotlib"):
         show.heatmap(SCORES)
     with pytest.raises(AttnError, match="axes needs matplotlib"):
         show.axes()

@@ -110,6 +110,40 @@ def test_library_styles_come_from_the_library(pages):
         assert palette.css().strip() in joined and show.read_text(encoding="utf-8").strip() in joined
 
 
+def test_citations_lead_to_their_works(pages):
+    """Each says what it cites, as before, when notebooks still had roles: 93 of them."""
+    works = check_site.parse(pages["book/bibliography.html"])
+    links = [
+        link
+        for name in NAMES
+        for link in check_site.parse(pages[f"{name}.html"]).select('main a[href*="bibliography.html#"]')
+    ]
+    assert len(links) >= 93
+    for link in links:
+        work = works.find(id=link["href"].split("#")[1])
+        name = re.match(r"[\w-]+", link.get_text())[0]
+        words = "".join(work.get_text().split())
+        assert name in words and "".join(link["title"].split()) in words, link
+    assert len(works.select(".citation")) == 30
+
+
+def test_exercises_are_no_headings_of_a_page(pages):
+    """In a notebook they are, because a heading ends the fold above it; a page's contents would swell."""
+    page = check_site.parse(pages["book/03_scaling.html"])
+    assert not [h for h in page.find_all(["h3", "h4"]) if re.match("Exercise|Solution", h.get_text())]
+    exercises = page.select("main p > strong:first-child")
+    assert [e.get_text() for e in exercises if "Exercise" in e.get_text()] == [
+        f"Exercise {n}." for n in range(1, 6)
+    ]
+    assert not page.find(string=re.compile("To run this notebook"))
+
+
+def test_assignments_are_offered_as_files(pages):
+    page = check_site.parse(pages["book/assignments.html"])
+    files = [SITE / "book" / link["href"] for link in page.select('main a[href*="_downloads"]')]
+    assert len(files) == 5 and all(file.is_file() for file in files)
+
+
 def test_theme_leftovers_are_gone(pages):
     left = [
         path.name

@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import json
 import os
 import threading
 from pathlib import Path
@@ -386,3 +387,23 @@ def test_widgets_live_on_a_page_opened_as_a_file(browser, page):
     assert tab.locator("section.attn-live").count() == wanted
     assert faults == []
     context.close()
+
+
+def test_the_downloaded_notebook_knows_where_it_came_from(visit, address):
+    """A3, F19: its install line needs nothing filled in; without script it is the file as it was baked."""
+    tab = visit("book/03_scaling.html")
+    for _ in range(2):  # the second time it is there already
+        with tab.expect_download() as download:
+            tab.locator(".notebook-button").first.click()
+        assert download.value.suggested_filename == "03_scaling.ipynb"
+        text = Path(download.value.path()).read_text(encoding="utf-8")
+        assert f"attnlib[widgets] @ {address}/attnlib-" in text and "SITE" not in text
+    baked = (ROOT / "book" / "03_scaling.ipynb").read_text(encoding="utf-8")
+    assert len(json.loads(text)["cells"]) == len(json.loads(baked)["cells"])
+
+
+def test_the_page_that_says_how_to_run_it_has_the_address(visit, address):
+    lines = visit("book/run_it_yourself.html").locator("main pre", has_text="attnlib[widgets]")
+    assert lines.count() == 2
+    assert all(f"{address}/attnlib-" in line for line in lines.all_inner_texts())
+    assert "https://SITE/" in visit("book/run_it_yourself.html", script=False).locator("main").inner_text()

@@ -714,5 +714,5 @@ for call in (torch_path.device, lambda: torch_path.sdpa(1, 2, 3), lambda: torch_
 """
     assert (
         python(BLOCKER + code, "-W", "error").splitlines()
-        == ["attnlib.torch_path needs torch: pip install 'attnlib[torch]'"] * 3
+        == ["attnlib.torch_path needs torch: pip install torch"] * 3
     )

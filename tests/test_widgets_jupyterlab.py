@@ -1,4 +1,4 @@
-"""The widgets in JupyterLab: the same module draws there, reacts, and tells Python."""
+"""JupyterLab: widgets draw there, react and tell Python; solutions stay shut when everything is run."""
 
 import os
 import re
@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import nbformat
 import pytest
 from test_hosts import outputs, readable, rgb
 
 from attnlib import palette, show, widgets
+
+BOOK = Path(__file__).resolve().parents[1] / "book"
 
 pytestmark = pytest.mark.browser
 
@@ -58,7 +61,9 @@ def lab(tmp_path_factory):
 
 
 def notebook(*cells):
-    """Of sources; a cell that is no source is an output, stored as it is on disk."""
+    """Of sources, or one that is complete; a cell that is no source is an output, stored as it is on disk."""
+    if isinstance(cells[0], nbformat.NotebookNode):
+        return nbformat.writes(cells[0])
     made = nbformat.v4.new_notebook()
     for cell in cells:
         shown = (
@@ -192,3 +197,34 @@ def test_what_an_untrusted_notebook_shows(dark, open_notebook):
             assert image.get_attribute("alt") == one.alt
             assert cells.nth(n).inner_text().startswith(one.caption)
     page.screenshot(path=os.environ.get("SHOT", os.devnull), type="png")
+
+
+def test_run_all_leaves_the_solutions_shut(open_notebook, lab):
+    """A4: JupyterLab uncovers the hidden outputs of a cell when it runs; a folded heading it leaves alone."""
+    book = nbformat.read(BOOK / "06_weighted_sum.ipynb", as_version=4)
+    for cell in book.cells:
+        if cell.cell_type == "code":
+            cell.execution_count, cell.outputs = None, []
+    page = open_notebook("solutions.ipynb", book)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    for _ in range(60):
+        page.keyboard.press("Control+s")
+        page.wait_for_timeout(1000)
+        cells = nbformat.read(lab[0] / "solutions.ipynb", as_version=4).cells
+        if all(cell.execution_count for cell in cells if cell.cell_type == "code"):
+            break
+    else:
+        pytest.fail("not every cell ran within a minute")
+    # Cells are drawn as they come into view, and a heading folds what is below it when it is drawn.
+    shown = page.evaluate("""async () => {
+        const notebook = document.querySelector(".jp-WindowedPanel-outer");
+        for (let y = 0; y < notebook.scrollHeight; y += 500) {
+            notebook.scrollTop = y;
+            await new Promise((then) => setTimeout(then, 100));
+        }
+        return [...document.querySelectorAll(".jp-Notebook .jp-Cell")].map((cell) => cell.checkVisibility());
+    }""")
+    folds = ["hide-cell" in cell.metadata.get("tags", []) for cell in cells]
+    assert sum(folds) == 5 and shown == [not fold for fold in folds]
+    assert page.locator(".jp-showHiddenCellsButton:visible").count() == 5

@@ -5,9 +5,11 @@ What it does, in the order of a build:
 1. gives the pages attnlib's own style sheets (palette and ``attnlib.show``), read from the library;
 2. turns formulas into MathML, folded admonitions into ``<details>``, and drops the style sheets that cell
    outputs carry for JupyterLab;
-3. gives each page a description, a notebook link, and only the scripts that it uses: the widgets' code goes
-   to pages that have a widget;
-4. writes ``404.html``, removes theme files that nobody loads, and cuts the two fonts down to the signs in use
+3. takes back what only a notebook needs (an exercise's heading), leads a citation to its entry, and gives
+   each page a description, a notebook link, and only the scripts that it uses: the widgets' code goes to
+   pages that have a widget;
+4. lays attnlib's wheel beside the pages, so that a downloaded notebook can be run;
+5. writes ``404.html``, removes theme files that nobody loads, and cuts the two fonts down to the signs in use
    and the theme's style sheets to the rules in use.
 """
 
@@ -15,13 +17,18 @@ import re
 import sys
 from pathlib import Path
 
+import pack
 from docutils import nodes
 from jinja2 import Environment, FileSystemLoader
 from myst_nb.sphinx_ import HideCodeCellNode
+from pybtex.plugin import find_plugin
+from sphinx import addnodes
 from sphinx.locale import admonitionlabels
+from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
+from sphinx.util.nodes import make_refnode
 from stylesheet import join, lean, names_in_use
 from texmath import FONT, FormulaError, plain, to_mathml
 from webfont import icon_rules, math_characters, subset
@@ -83,6 +90,55 @@ def visit_math_block(translator, node):
         body.append("</span>")
     body.append("</div>\n")
     raise nodes.SkipNode
+
+
+# What notebooks have otherwise
+
+
+class Exercises(SphinxTransform):
+    """`### Exercise 2`, which ends a fold in JupyterLab, is on a page the first words of the exercise."""
+
+    default_priority = 400
+
+    def apply(self, **_):
+        for section in list(self.document.findall(nodes.section)):
+            title, *rest = section.children
+            if re.fullmatch(r"Exercise \d+", title.astext()):
+                lead = nodes.strong("", title.astext() + ".")
+                if not isinstance(rest[0], nodes.paragraph):
+                    rest.insert(0, nodes.paragraph())
+                rest[0].insert(0, [lead, nodes.Text(" ")])
+                section.replace_self(rest)
+
+
+class Downloads(SphinxTransform):
+    """A link to a notebook that is no page offers the file."""
+
+    default_priority = 400
+
+    def apply(self, **_):
+        for node in list(self.document.findall(addnodes.pending_xref)):
+            page = node.get("reftarget")
+            if node.get("refdomain") == "doc" and page not in self.env.found_docs:
+                target = f"/{page}.ipynb"
+                node.replace_self(addnodes.download_reference("", "", *node.children, reftarget=target))
+
+
+class Citations(SphinxPostTransform):
+    """A link to `bibliography.md#key` leads to the entry, whatever its id there, and says what it is."""
+
+    default_priority = 4  # before MyST looks for headings of that name, and before the entries are made
+
+    def run(self, **_):
+        entries = {entry.key: entry for entry in self.env.get_domain("cite").citations}
+        for node in list(self.document.findall(addnodes.pending_xref)):
+            entry = entries.get(node.get("reftargetid"))
+            if entry and node.get("reftarget") == entry.bibliography_key.docname:
+                page, words = self.env.docname, node[0].deepcopy()
+                title = entry.formatted_entry.text.render(find_plugin("pybtex.backends", "text")())
+                node.replace_self(
+                    make_refnode(self.app.builder, page, node["reftarget"], entry.citation_id, words, title)
+                )
 
 
 # Citations
@@ -288,6 +344,7 @@ def finish(app, exception):
     if exception or app.builder.format != "html":
         return
     out = Path(app.outdir)
+    pack.build(out)
     _write_not_found(app, out)
     _write_front_door(app, out)
     for pattern in UNUSED:
@@ -383,6 +440,9 @@ def setup(app):
         html=(visit_hidden_cell, lambda translator, _: translator.body.append("</details>\n")),
     )
     app.add_node(nodes.citation, override=True, html=(visit_citation, depart_citation))
+    app.add_transform(Exercises)
+    app.add_transform(Downloads)
+    app.add_post_transform(Citations)
     app.add_post_transform(FoldAdmonitions)
     app.connect("builder-inited", write_library_styles)
     app.connect("doctree-resolved", clean_outputs)

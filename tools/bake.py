@@ -19,6 +19,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+import readers
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
@@ -35,6 +36,7 @@ def source_notebook(source):
     notebook = jupytext.reads(source.read_text(encoding="utf-8"), fmt="md:myst")
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL, "language_info": {"name": "python"}})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.cells = readers.cells(notebook.cells, source.name)
     count = 0
     for position, cell in enumerate(notebook.cells):
         digest = hashlib.sha256(f"{position}:{cell.cell_type}:{cell.source}".encode()).hexdigest()
@@ -42,9 +44,6 @@ def source_notebook(source):
         if cell.cell_type == "code":
             count += 1
             cell.execution_count, cell.outputs = count, []
-            if "hide-cell" in cell.metadata.get("tags", []):
-                # JupyterLab folds a cell by this key, Jupyter Book by the tag.
-                cell.metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
     return notebook
 
 

@@ -1,4 +1,4 @@
-"""Grade a class of synthetic submissions and record how long it takes: book/data/course/class200.json.
+"""Grade a class of synthetic submissions and record how long it takes: attnlib/data/course/class200.json.
 
 python tools/bench_class.py             200 students, all cores
 python tools/bench_class.py --students 20 --jobs 2 --to /tmp/x.json
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from course import demo, grading, planting, text  # noqa: E402  (the path comes first)
 
-RECORD = ROOT / "book" / "data" / "course" / "class200.json"
+RECORD = ROOT / "attnlib" / "data" / "course" / "class200.json"
 
 
 def synthetic(name, number):

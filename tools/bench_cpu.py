@@ -1,6 +1,6 @@
 """Time and memory of attention on one CPU thread: torch's own, ours, and the plain formula, in one run.
 
-`python tools/bench_cpu.py` writes `book/data/cpu/attention.json`, which the chapters read; it takes some
+`python tools/bench_cpu.py` writes `attnlib/data/cpu/attention.json`, which the chapters read; it takes some
 minutes and wants a quiet machine. What is compared is the CPU time of calls made in turn, never wall time.
 """
 
@@ -24,9 +24,9 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import attnlib  # noqa: E402
-from attnlib import bench, tiled, torch_path  # noqa: E402
+from attnlib import bench, records, tiled, torch_path  # noqa: E402
 
-OUT = Path(__file__).parents[1] / "book" / "data" / "cpu" / "attention.json"
+OUT = records.FOLDER / "cpu" / "attention.json"
 HEADS, WIDTH, SEED, BLOCK = 8, 64, 0, 128
 SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 REPEATS = {512: 15, 1024: 11, 2048: 7, 4096: 5, 8192: 3, 16384: 2}

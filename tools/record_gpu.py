@@ -1,6 +1,6 @@
 """Check and time the book's GPU kernel on this machine's GPU, beside torch's own, in under five minutes.
 
-python tools/record_gpu.py                     writes book/data/gpu/<device>.json
+python tools/record_gpu.py                     writes attnlib/data/gpu/<device>.json
 python tools/record_gpu.py --quick --out DIR   the same steps at tiny sizes, in Triton's interpreter
 
 Correctness comes first, in processes of their own, while others compile what is timed later. Every step has a
@@ -25,9 +25,9 @@ if "--quick" in sys.argv:  # Triton reads it when it is imported, which torch ma
 import torch
 
 import attnlib
-from attnlib import backends, bench, heads, kernels, torch_path
+from attnlib import backends, bench, heads, kernels, records, torch_path
 
-OUT = Path(__file__).parents[1] / "book" / "data" / "gpu"
+OUT = records.FOLDER / "gpu"
 SEED, LIMIT, WORKERS = 0, 270.0, 4
 TOTAL, MODEL = 16384, 2048  # batch x tokens, and heads x width, of every timing
 SIZES, WIDTHS = (16384, 8192, 4096, 2048, 1024, 512), (128, 64)
@@ -389,7 +389,7 @@ def main(arguments=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes in Triton's interpreter, on the CPU")
-    parser.add_argument("--out", type=Path, help="the folder to write into; book/data/gpu if not given")
+    parser.add_argument("--out", type=Path, help="the folder to write into; attnlib/data/gpu if not given")
     parser.add_argument("--job", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.job:

@@ -59,7 +59,7 @@ def settings(what):
     try:
         import matplotlib
     except ImportError:
-        raise AttnError(f"{what} needs matplotlib: pip install 'attnlib[show]'") from None
+        raise AttnError(f"{what} needs matplotlib: pip install matplotlib") from None
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(OURS)

@@ -123,7 +123,7 @@ def _class():
         import traitlets
     except ImportError:
         raise AttnError(
-            "widgets need anywidget: pip install 'attnlib[widgets]'"
+            "widgets need anywidget: pip install anywidget matplotlib"
         ) from None
 
     class Widget(anywidget.AnyWidget):

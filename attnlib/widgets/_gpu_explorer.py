@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from attnlib import cost, show
+from attnlib import cost, records, show
 from attnlib.errors import AttnError
 
 from ._base import make
@@ -48,7 +48,7 @@ MOST_RECORDINGS = 7
 def gpu_explorer(
     recordings=None,
     *,
-    folder="data/gpu",
+    folder=None,
     tokens=16384,
     d=128,
     is_causal=True,
@@ -62,8 +62,9 @@ def gpu_explorer(
     ----------
     recordings : sequence of dict, optional
         What ``tools/record_gpu.py`` wrote, at most 7; the JSON files of `folder` if not given.
-    folder : path-like
-        Need not exist: without a recording the published figures are shown, as such.
+    folder : path-like, optional
+        attnlib's own records if not given. Need not exist: without a recording the published figures are
+        shown, as such.
     tokens : int
         A power of two from 128 to 131072.
     d : {32, 64, 128, 256}
@@ -133,7 +134,7 @@ def gpu_explorer(
 def _read(folder):
     """The recordings of a folder with the names of their files."""
     found = []
-    for path in sorted(Path(folder).glob("*.json")):
+    for path in sorted(Path(folder or records.FOLDER / "gpu").glob("*.json")):
         try:
             found.append(
                 (path.name, json.loads(path.read_text(encoding="utf-8")))
