@@ -71,7 +71,9 @@ def to_library(array, like):
 def whole_number(number, name):
     """`number` as an int of at least 1; anything else is refused under its `name`."""
     try:
-        whole = 0 if isinstance(number, bool | np.bool_) else operator.index(number)
+        whole = (
+            0 if isinstance(number, bool | np.bool_) else operator.index(number)
+        )
     except TypeError:
         whole = 0
     if whole < 1:
