@@ -30,6 +30,7 @@ FLOORS = {
     "_torch": 0.3,
     "records": 0,
     "_arrays": 0.5,
+    "records": 0.5,
     "clues": 1,
     "masks": 1,
     "heads": 1,
