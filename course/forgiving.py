@@ -87,7 +87,7 @@ class Forgiving(InteractiveShell):
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.told, self.lost, self._names, self.asked = [], set(), (), 0
+        self.told, self.lost, self._absent, self._names, self.asked = [], set(), set(), (), 0
         self.kernel = Absent()
         sys.path.append(os.getcwd())  # for modules that a cell writes; behind all others
         self._import, builtins.__import__ = builtins.__import__, self._import_or_stand_in
@@ -127,10 +127,11 @@ class Forgiving(InteractiveShell):
         __tracebackhide__ = True
         top = name.partition(".")[0]
         # Libraries try packages, too, and must learn what is not there; so must code that can do without.
-        if level or globals is not self.user_ns or _is_here(top):
+        if level or globals is not self.user_ns or (top not in self._absent and _is_here(top)):
             return self._import(name, globals, locals, fromlist, level)
         if _is_tried(sys._getframe(1)):
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        self._absent.add(top)  # not looked for again, wherever a function does this a thousand times
         self.tell(f"{top} is not there while it is graded; what is done with it is left out")
         return Absent()
 

@@ -148,7 +148,7 @@ def run(assignment, notebook, found):
     code = [position for position, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     for position in code:
         notebook.cells[position].outputs, notebook.cells[position].execution_count = [], None
-    notes, done, again, room = [], set(), set(), NOTEBOOK_ROOM
+    notes, said, done, again, room = [], {}, set(), set(), NOTEBOOK_ROOM
     for number, why in found.stopped.items():
         notebook.cells[code[number]].metadata["course_note"] = verdict.said(why)[:200]
         done.add(code[number])
@@ -181,10 +181,11 @@ def run(assignment, notebook, found):
                 if isinstance(reply.get("note"), str):
                     cell.metadata["course_note"] = verdict.said(reply["note"])[:200]
                     if not once_more:
-                        notes.append(f"code cell {code.index(position) + 1}: {cell.metadata['course_note']}")
+                        said.setdefault(cell.metadata["course_note"], []).append(code.index(position) + 1)
     except Ended as error:
         at = next((number for number, place in enumerate(code, 1) if place not in done), len(code))
         notes.append(f"code cell {at}: the run for this page was stopped, {error}")
+    notes[:0] = [f"code cell {intake.few(cells)}: {words}" for words, cells in said.items()]
     if again:
         cells = intake.few(code.index(position) + 1 for position in sorted(again))
         notes.append(f"code cell {cells}: run again at the end, since what it uses stands below it")

@@ -219,6 +219,8 @@ def _cell(cell, number, mended):
         source = "".join(source)
     if not isinstance(source, str):
         raise Refused(f"Cell {number} holds no text.")
+    # IPython's own commands take no other line ends.
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
     if SURROGATES.search(source):
         source = SURROGATES.sub("\ufffd", source)
         mend("had broken characters, which were replaced")

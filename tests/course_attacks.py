@@ -705,7 +705,7 @@ time.sleep(600)
         ),
         solved=True,
         earns=ALL,
-        says=("code cell 2: PermissionError", "it used more than 1500 MB of memory"),
+        says=("code cell 2: .*PermissionError", "it used more than 1500 MB of memory"),
     ),
     Attack(
         "fill_disks",

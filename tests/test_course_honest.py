@@ -61,6 +61,7 @@ LINES = [
 ]
 # Cells of their own, before all others and after them.
 BEFORE = [
+    "from __future__ import annotations\ndef noted(x: Unknown) -> Nothing: pass",
     "",
     "# my notes",
     "%%writefile helpers.py\ndef half(x):\n    return x / 2",
@@ -160,7 +161,7 @@ def busy(notebook, uses):
     ]
     for number, cell in enumerate(answers):
         cell.source = "\n".join(
-            [*lines[number :: len(answers)], chatty(cell.source, 20_000 if number < 4 else 200)]
+            [*lines[number :: len(answers)], chatty(cell.source, 20_000 if number == 4 else 200)]
         )
     notebook.cells[:0] = map(nbformat.v4.new_code_cell, BEFORE)
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell("My *notes*."))
@@ -198,7 +199,7 @@ def test_a_right_notebook_full_of_what_cannot_work_has_full_points(name, tmp_pat
     notes = "\n".join(about["notes"])
     for words in ("lost their names", "nobody answers input()", "pandas is not there while it is graded"):
         assert words in notes, notes
-    assert not re.search("put back|no cell of its own|did not run|longer", notes), notes
+    assert not re.search("put back|no cell of its own", notes), notes
     words = [cell for cell in read.cells if cell.source == "My words."]
     assert len(words) == len(assignment.written) and all(cell.metadata.nbgrader.grade for cell in words)
 
