@@ -28,7 +28,6 @@ FLOORS = {
     "examples": 0,
     "palette": 0,
     "_torch": 0.3,
-    "records": 0,
     "_arrays": 0.5,
     "records": 0.5,
     "clues": 1,
