@@ -21,7 +21,7 @@ PAGE = """<!doctype html>
 <body><main><h1>Stage</h1>{widget}</main></body></html>"""
 STYLE = """html { background: var(--attn-paper); color: var(--attn-ink); }
 html[data-theme="dark"] { color-scheme: dark; }
-body { font: 16px/1.6 sans-serif; max-width: 44rem; margin: auto; padding: 0 1rem; }
+body { font: 16px/1.6 "Liberation Sans", sans-serif; max-width: 44rem; margin: auto; padding: 0 1rem; }
 """
 
 

@@ -70,7 +70,7 @@ def test_what_a_bake_stores(chapter):
     notebook = nbformat.read(chapter[1], as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == [1, 2]
-    assert "<svg" in code[0].outputs[0].data["text/html"]
+    assert "data:image/svg+xml" in code[0].outputs[0].data["text/html"]
     assert code[1].outputs[0].text == "2.0\n"
     assert "execution" not in code[0].metadata
     assert disagreements(chapter[0]) == []

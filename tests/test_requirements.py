@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -67,7 +68,8 @@ def pins(*names):
 
 
 def uv(machine, python, files, stdin=None):
-    command = [sys.executable, "-m", "uv", "pip", "compile", "--no-config", "-q", *files]
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--no-config", "--native-tls", "-q"]
+    command += files
     command += ["--no-header", "--no-annotate", "--only-binary=:all:"]
     command += ["--python-platform", MACHINES[machine], "--python-version", python]
     own = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
@@ -150,9 +152,10 @@ def test_two_files_pin_a_package_alike():
 
 def test_this_environment_is_the_pinned_one():
     # Else a check may pass here, on versions that nobody else gets. "2.13.0+cpu" is a build of 2.13.0.
+    # Only what pip laid there: setuptools, once imported, shows the packages inside itself too.
     have = {
         canonicalize_name(d.metadata["Name"]): d.version.split("+")[0]
-        for d in importlib.metadata.distributions()
+        for d in importlib.metadata.distributions(path=[sysconfig.get_path("purelib")])
     }
     pinned = pins("constraints.txt", *everything(), *BOOK, *LAB)
     other = {
