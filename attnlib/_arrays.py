@@ -29,7 +29,9 @@ def namespace(**arrays):
         If one is no array, or if two belong to different libraries.
     """
     for name, array in arrays.items():
-        if not array_api_compat.is_array_api_obj(array):
+        # A masked array's own mask would be forgotten by some of the steps, and not by others.
+        masked = isinstance(array, np.ma.MaskedArray)
+        if masked or not array_api_compat.is_array_api_obj(array):
             raise ShapeError(
                 f"{name} is a {type(array).__name__}, wanted an array{_how_to_wrap(array, arrays)}"
             )
@@ -54,7 +56,7 @@ def _how_to_wrap(thing, arrays):
         kind = np.asarray(thing).dtype.kind
     except (TypeError, ValueError):  # rows of different lengths
         return ""
-    if kind not in "biuf":
+    if kind not in "biuf" or isinstance(thing, np.ma.MaskedArray):
         return ""
     name = next(name for name, array in arrays.items() if array is thing)
     there = [
@@ -64,9 +66,11 @@ def _how_to_wrap(thing, arrays):
     ]
     library = type(there[0][1] if there else np.empty(0)).__module__
     library = library.split(".")[0]
-    # Whole numbers are meant as numbers, except in a mask, where they are meant as yes and no.
+    # Whole numbers are meant as numbers, except 0 and 1 in a mask, where they are meant as no and yes.
     is_mask = "mask" in name or name == "allowed"
-    if kind == "b" or (is_mask and kind in "iu"):
+    if kind == "b" or (
+        is_mask and kind in "iu" and np.isin(thing, (0, 1)).all()
+    ):
         dtype = "bool" if library == "numpy" else "torch.bool"
     else:
         dtype = f"{there[0][0]}.dtype" if there else "float"
@@ -78,7 +82,12 @@ def _how_to_wrap(thing, arrays):
 def statistics_dtype(xp, dtype):
     """The type that scores and softmax are computed in: `dtype`, at least float32; integers are refused."""
     require_floating(xp, dtype, "array")
-    return xp.float32 if xp.finfo(dtype).bits < 32 else dtype
+    # The common type of two is in this machine's byte order, whatever the one had.
+    return (
+        xp.float32
+        if xp.finfo(dtype).bits < 32
+        else xp.result_type(dtype, dtype)
+    )
 
 
 def require_same_device(name, array, other_name, other):
@@ -94,7 +103,11 @@ def require_same_device(name, array, other_name, other):
 def require_floating(xp, dtype, name):
     """Refuse an array called `name` whose type is not floating."""
     if xp.isdtype(dtype, "real floating"):
-        return
+        if xp.finfo(dtype).bits >= 16:
+            return
+        raise ShapeError(
+            f"{name} has type {dtype}, wanted floating point of at least 16 bits: convert it"
+        )
     # Complex numbers have no order, so there is no way out to name.
     fix = xp.isdtype(dtype, "complex floating")
     fix = "" if fix else f": convert it, as in {name} * 1.0"
@@ -129,15 +142,19 @@ def to_library(array, like):
     return xp.asarray(array, device=array_api_compat.device(like))
 
 
+def is_truth(number):
+    """Whether `number` is True or False, in any library: they count as 1 and 0, which nobody means."""
+    return isinstance(number, bool) or str(
+        getattr(number, "dtype", "")
+    ).endswith("bool")
+
+
 def positive_number(number, name):
     """`number` as a float above 0; anything else is refused under its `name`."""
     try:
-        size = (
-            math.nan
-            if isinstance(number, bool | np.bool_ | str)
-            else float(number)
-        )
-    except (TypeError, ValueError, OverflowError):
+        unread = is_truth(number) or isinstance(number, str | bytes)
+        size = math.nan if unread else float(number)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         size = math.nan
     if not 0 < size < math.inf:
         raise ShapeError(f"{name} is {number!r}, wanted a positive number")
@@ -147,7 +164,7 @@ def positive_number(number, name):
 def whole_number(number, name, least=1):
     """`number` as an int of at least `least`; anything else is refused under its `name`."""
     try:
-        if isinstance(number, bool | np.bool_):
+        if is_truth(number):
             raise TypeError
         whole = operator.index(number)  # Python, NumPy and torch integers alike
     except TypeError:

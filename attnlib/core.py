@@ -8,7 +8,6 @@ there before the softmax, a "weight" what stands there after it.
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 from array_api_compat import device, is_torch_array
 from numpy import broadcast_shapes
 
@@ -16,6 +15,7 @@ from . import heads, masks
 from ._arrays import (
     common_dtype,
     constant,
+    is_truth,
     namespace,
     product,
     require_floating,
@@ -85,6 +85,7 @@ def scores(query, key):
     array([2., 0., 6.])
     """
     xp = namespace(query=query, key=key)
+    require_same_device("query", query, "key", key)
     _require_rows(query=query, key=key)
     _require_leading_axes(query=query, key=key)
     if query.shape[-1] != key.shape[-1]:
@@ -183,6 +184,7 @@ def apply_mask(scaled, attn_mask=None):
     if attn_mask is None:
         return scaled
     xp = namespace(scaled=scaled, attn_mask=attn_mask)
+    require_same_device("scaled", scaled, "attn_mask", attn_mask)
     require_floating(xp, scaled.dtype, "scaled")
     allowed, bias = masks.read_mask(attn_mask, scaled.shape, scaled.dtype)
     hidden = constant(xp, -math.inf, scaled)
@@ -225,6 +227,9 @@ def softmax(masked, attn_mask=None, *, return_lse=False):
     array([[0.1142, 0.042 , 0.8438]])
     """
     xp = namespace(masked=masked)
+    if attn_mask is not None:
+        namespace(masked=masked, attn_mask=attn_mask)
+        require_same_device("masked", masked, "attn_mask", attn_mask)
     require_floating(xp, masked.dtype, "masked")
     if not masked.ndim:
         raise ShapeError(
@@ -274,6 +279,7 @@ def weighted_sum(weights, value):
     array([[1., 3.]])
     """
     xp = namespace(weights=weights, value=value)
+    require_same_device("weights", weights, "value", value)
     _require_rows(weights=weights, value=value)
     _require_leading_axes(weights=weights, value=value)
     if weights.shape[-1] != value.shape[-2]:
@@ -459,8 +465,8 @@ def _empty_rows(xp, x, attn_mask):
 
 
 def _largest(xp, x):
-    """The largest number of the type in which the scores of `x` are computed."""
-    return float(xp.finfo(statistics_dtype(xp, x.dtype)).max)
+    """The largest scale for `x`: half the range of its scores' type; 2^s for e^s takes 1.44 times as much."""
+    return float(xp.finfo(statistics_dtype(xp, x.dtype)).max) / 2
 
 
 def finite_scale(scale, largest):
@@ -489,15 +495,18 @@ def finite_scale(scale, largest):
             "scale=1.0"
         )
     try:
-        # A bool and an array of one entry are numbers to float(), and nobody means them.
-        single = (
-            not isinstance(scale, bool | np.bool_ | str)
-            and getattr(scale, "ndim", 0) == 0
+        # To float() a bool, a text and an array of one entry are numbers, too; nobody means them.
+        dtype = str(getattr(scale, "dtype", ""))
+        unread = (
+            is_truth(scale)
+            or isinstance(scale, str | bytes)
+            or getattr(scale, "ndim", 0) != 0
+            or any(kind in dtype for kind in ("complex", "U", "S"))
         )
-        factor = float(scale) if single else math.nan
-    except (TypeError, ValueError, OverflowError):
+        factor = math.nan if unread else float(scale)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         factor = math.nan
-    if not abs(factor) <= largest:
+    if not (math.isfinite(factor) and abs(factor) <= largest):
         raise AttnError(
             f"scale is {scale!r}, wanted one finite number such as 1 / sqrt(d_h), at most {largest:.2g}"
         )

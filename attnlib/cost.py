@@ -97,7 +97,7 @@ def flops(n_q, n_k, d_h, d_v=None, *, direction="forward", is_causal=False):
     """
     _one_of(direction, DIRECTIONS, "direction")
     d_v = d_h if d_v is None else d_v
-    _require_counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
+    n_q, n_k, d_h, d_v = _counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
     forward = 2 * n_q * n_k * (d_h + d_v)
     whole = forward if direction == "forward" else 5 * forward // 2
     return whole // 2 if is_causal else whole
@@ -129,6 +129,9 @@ def tiles(n_q, n_k, block_q, block_k, *, is_causal=False, causal_align=None):
     >>> tiles(8, 8, 2, 2, is_causal=True)
     Tiles(total=16, visited=10, masked=4)
     """
+    n_q, n_k, block_q, block_k = _counts(
+        n_q=n_q, n_k=n_k, block_q=block_q, block_k=block_k
+    )
     visited = _visited(n_q, n_k, block_q, block_k, is_causal, causal_align)
     total = len(blocks(n_q, block_q)) * len(blocks(n_k, block_k))
     return Tiles(total, visited.tiles, visited.masked)
@@ -190,7 +193,7 @@ def traffic(
     _one_of(algorithm, ALGORITHMS, "algorithm")
     _one_of(direction, DIRECTIONS, "direction")
     d_v = d_h if d_v is None else d_v
-    _require_counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
+    n_q, n_k, d_h, d_v = _counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
     if algorithm == "plain":
         return _plain_traffic(n_q, n_k, d_h, d_v, direction)
     tile = _visited(n_q, n_k, block_q, block_k, is_causal, causal_align)
@@ -269,7 +272,7 @@ def executed_flops(
     _one_of(algorithm, ALGORITHMS, "algorithm")
     _one_of(direction, DIRECTIONS, "direction")
     d_v = d_h if d_v is None else d_v
-    _require_counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
+    n_q, n_k, d_h, d_v = _counts(n_q=n_q, n_k=n_k, d_h=d_h, d_v=d_v)
     if algorithm == "plain":
         area = n_q * n_k
     else:
@@ -311,7 +314,7 @@ def extra_memory(algorithm, n_q, n_k, *, direction="forward"):
     """
     _one_of(algorithm, ALGORITHMS, "algorithm")
     _one_of(direction, DIRECTIONS, "direction")
-    _require_counts(n_q=n_q, n_k=n_k)
+    n_q, n_k = _counts(n_q=n_q, n_k=n_k)
     if algorithm == "plain":
         return (2 if direction == "forward" else 3) * n_q * n_k
     per_row = {
@@ -349,7 +352,9 @@ def fast_memory(block_q, block_k, d_h, d_v=None, *, direction="forward"):
     """
     _one_of(direction, DIRECTIONS, "direction")
     d_v = d_h if d_v is None else d_v
-    _require_counts(block_q=block_q, block_k=block_k, d_h=d_h, d_v=d_v)
+    block_q, block_k, d_h, d_v = _counts(
+        block_q=block_q, block_k=block_k, d_h=d_h, d_v=d_v
+    )
     area, width = block_q * block_k, d_h + d_v
     if direction == "forward":
         return block_q * (width + 2) + block_k * width + area
@@ -421,7 +426,9 @@ def tile_kinds(n_q, n_k, block_q, block_k, is_causal=False, causal_align=None):
     MaskError, ShapeError
         As :func:`tiles`.
     """
-    _require_counts(n_q=n_q, n_k=n_k, block_q=block_q, block_k=block_k)
+    n_q, n_k, block_q, block_k = _counts(
+        n_q=n_q, n_k=n_k, block_q=block_q, block_k=block_k
+    )
     offset = None
     if is_causal:
         offset = masks.check_align(causal_align, n_q, n_k, "causal_align")
@@ -447,7 +454,9 @@ class _Visited(NamedTuple):
 
 def _visited(n_q, n_k, block_q, block_k, is_causal, causal_align):
     """Row of tiles by row of tiles, without listing every tile: a long text has millions."""
-    _require_counts(n_q=n_q, n_k=n_k, block_q=block_q, block_k=block_k)
+    n_q, n_k, block_q, block_k = _counts(
+        n_q=n_q, n_k=n_k, block_q=block_q, block_k=block_k
+    )
     offset = n_k
     if is_causal:
         offset = masks.check_align(causal_align, n_q, n_k, "causal_align")
@@ -490,10 +499,12 @@ def _size(piece):
     return piece.stop - piece.start
 
 
-def _require_counts(**numbers):
-    """Refuse sizes that are no whole numbers: 0 tokens cost nothing, but a tile has at least one."""
-    for name, number in numbers.items():
+def _counts(**numbers):
+    """Sizes as Python's own ints, which never overflow; 0 tokens cost nothing, but a tile has one."""
+    return (
         whole_number(number, name, least=int(name.startswith("block")))
+        for name, number in numbers.items()
+    )
 
 
 def _one_of(word, words, name):

@@ -1,6 +1,12 @@
 """From token vectors to heads and back: projections, splitting, merging, grouped heads."""
 
-from ._arrays import namespace, product, whole_number
+from ._arrays import (
+    common_dtype,
+    namespace,
+    product,
+    require_same_device,
+    whole_number,
+)
 from .errors import ShapeError
 
 
@@ -16,12 +22,12 @@ def project(x, weight):
     Returns
     -------
     array, shape (..., T, d_out)
-        Same type as the inputs.
+        The inputs' type; the wider one where they differ.
 
     Raises
     ------
     ShapeError
-        If the width of `x` is not the number of rows of `weight`.
+        If the width of `x` is not the number of rows of `weight`, or if one of two types is not floating.
 
     Notes
     -----
@@ -33,6 +39,10 @@ def project(x, weight):
             f"x has shape {tuple(x.shape)} and weight {tuple(weight.shape)}: wanted x (..., T, d_in) and "
             f"weight (d_in, d_out) with the same d_in; a torch nn.Linear weight must be transposed first"
         )
+    require_same_device("x", x, "weight", weight)
+    if x.dtype != weight.dtype:
+        dtype = common_dtype(xp, x=x, weight=weight)
+        x, weight = xp.astype(x, dtype), xp.astype(weight, dtype)
     return product(xp, x, weight)
 
 

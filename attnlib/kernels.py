@@ -105,7 +105,7 @@ def flash_attention(
         )
     if scale is None:
         scale = core.default_scale(query.shape[-1])
-    largest = torch.finfo(torch.float32).max
+    largest = torch.finfo(torch.float32).max / 2
     query, scale = above_zero(query, core.finite_scale(scale, largest))
     q, k, v, lead = _four_axes(query, key, value, enable_gqa)
     output, lse = _OPERATOR(q, k, v, scale, is_causal, offset)

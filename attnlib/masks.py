@@ -11,7 +11,14 @@ import numpy as np
 from array_api_compat import device
 from array_api_compat import is_array_api_obj as is_array
 
-from ._arrays import constant, namespace, to_library
+from ._arrays import (
+    constant,
+    is_truth,
+    namespace,
+    require_floating,
+    require_same_device,
+    to_library,
+)
 from .errors import MaskError
 
 ALIGNMENTS = ("top_left", "bottom_right")
@@ -40,7 +47,9 @@ def check_align(align, n_q, n_k, argument="align"):
     MaskError
         If the word is unknown, or if it is missing although the lengths differ.
     """
-    if align is not None and align not in ALIGNMENTS:
+    if align is not None and not (
+        isinstance(align, str) and align in ALIGNMENTS
+    ):
         raise MaskError(
             f"{argument} is {align!r}, wanted 'top_left' or 'bottom_right'"
         )
@@ -299,6 +308,8 @@ def document_mask(ids_q, ids_k=None, *, like=None):
     xp, where = np, {}
     if arrays:
         xp = namespace(**arrays)
+        for name, ids in arrays.items():
+            require_same_device("ids_q", next(iter(arrays.values())), name, ids)
         where["device"] = device(next(iter(arrays.values())))
     for name, ids in given.items():
         try:
@@ -369,7 +380,8 @@ def combine_masks(*masks):
     )
     combined = None
     for place, mask in enumerate(masks, 1):
-        _require_boolean(xp, mask, f"mask {place}")
+        require_boolean(xp, mask, f"mask {place}")
+        require_same_device("mask 1", masks[0], f"mask {place}", mask)
         try:
             combined = mask if combined is None else combined & mask
         except (ValueError, RuntimeError):
@@ -406,7 +418,7 @@ def to_additive(mask, *, dtype=None):
            [  0.,   0.]])
     """
     xp = namespace(mask=mask)
-    _require_boolean(xp, mask, "mask")
+    require_boolean(xp, mask, "mask")
     try:
         dtype = xp.zeros(1, dtype=dtype or xp.asarray(0.0).dtype).dtype
         floating = xp.isdtype(dtype, "real floating")
@@ -444,7 +456,7 @@ def to_ignore(mask):
            [0, 0]])
     """
     xp = namespace(mask=mask)
-    _require_boolean(xp, mask, "mask")
+    require_boolean(xp, mask, "mask")
     return ~mask
 
 
@@ -486,7 +498,9 @@ def read_mask(attn_mask, shape, dtype):
             f"(added to the scores): a 0/1 mask would be read two ways; convert it with `attn_mask == 1` "
             f"if 1 means may attend"
         )
-    _check_fits(tuple(attn_mask.shape), tuple(shape))
+    check_fits(tuple(attn_mask.shape), tuple(shape))
+    if floating:
+        require_floating(xp, attn_mask.dtype, "attn_mask")
     if not floating:
         return attn_mask, None
     lowest = max(
@@ -502,7 +516,7 @@ def read_mask(attn_mask, shape, dtype):
     return allowed, xp.clip(bias, -half, None)
 
 
-def _check_fits(mask_shape, scores_shape):
+def check_fits(mask_shape, scores_shape):
     """A mask broadcasts over any axis but the keys'; nothing broadcasts over the mask."""
     problem = None
     if not mask_shape:
@@ -552,7 +566,7 @@ def _checked_lengths(lengths, least, n_k, what=""):
 
 def _whole(number, name):
     try:
-        if isinstance(number, bool | np.bool_):
+        if is_truth(number):
             raise TypeError
         return operator.index(number)  # Python, NumPy and torch integers alike
     except TypeError:
@@ -567,7 +581,7 @@ def _length(number, name):
     return int(number)
 
 
-def _require_boolean(xp, mask, name):
+def require_boolean(xp, mask, name):
     if not xp.isdtype(mask.dtype, "bool"):
         fix = "convert it with `mask == 1` if 1 means that a query may attend"
         if xp.isdtype(mask.dtype, "real floating"):

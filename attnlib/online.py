@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from array_api_compat import device
 
+from . import masks
 from ._arrays import (
     common_dtype,
     constant,
@@ -103,6 +104,8 @@ def update(state, scores, value, allowed=None):
     ShapeError
         If there is not one value row per score, not one row of scores per row of the state, or if the state
         is of a narrower type than the numbers that it would take in.
+    MaskError
+        If `allowed` is not boolean, or does not fit the scores.
 
     Notes
     -----
@@ -118,7 +121,12 @@ def update(state, scores, value, allowed=None):
     >>> state.row_sum.round(4), state.accumulator.round(4)
     (array([1.1353]), array([[0.1353]]))
     """
-    xp = namespace(scores=scores, value=value)
+    xp = namespace(state=state.row_max, scores=scores, value=value)
+    if scores.ndim < 2 or value.ndim < 2:
+        raise ShapeError(
+            f"scores have shape {tuple(scores.shape)}, value {tuple(value.shape)}: wanted "
+            f"(..., Tq, keys) and (..., keys, d_v)"
+        )
     if scores.shape[-1] != value.shape[-2]:
         raise ShapeError(
             f"scores have {scores.shape[-1]} columns (keys), value has {value.shape[-2]} rows: wanted one "
@@ -139,7 +147,7 @@ def update(state, scores, value, allowed=None):
     scores, value = xp.astype(scores, dtype), xp.astype(value, dtype)
     seen = xp.ones_like(state.seen)
     if allowed is not None:
-        scores = xp.where(allowed, scores, constant(xp, -math.inf, scores))
+        scores, value = _hide(xp, scores, value, allowed)
         seen = xp.any(allowed, axis=-1)
     row_max = larger(state.row_max, xp.max(scores, axis=-1))
     powers = xp.exp(scores - _anchor(row_max)[..., None])
@@ -256,6 +264,19 @@ def from_result(output, lse):
     seen = lse != -math.inf
     output = xp.astype(output, statistics_dtype(xp, lse.dtype))
     return OnlineState(lse, xp.astype(seen, output.dtype), output, seen)
+
+
+def _hide(xp, scores, value, allowed):
+    """−∞ for hidden scores, and 0 for values that no row sees: their weight 0 would not remove a NaN."""
+    namespace(scores=scores, allowed=allowed)
+    masks.require_boolean(xp, allowed, "allowed")
+    masks.check_fits(tuple(allowed.shape), tuple(scores.shape))
+    table = allowed if allowed.ndim > 1 else allowed[None, :]
+    visible = xp.any(table, axis=-2)[..., None]
+    return (
+        xp.where(allowed, scores, constant(xp, -math.inf, scores)),
+        xp.where(visible, value, constant(xp, 0.0, value)),
+    )
 
 
 def _require_same_rows(state, shape, name):

@@ -14,9 +14,11 @@ from numpy import broadcast_shapes
 
 from . import core, masks, online
 from ._arrays import (
+    common_dtype,
     constant,
     namespace,
     product,
+    require_same_device,
     statistics_dtype,
     to_library,
     whole_number,
@@ -265,7 +267,14 @@ def flash_attention_backward(
         block_q=block_q,
         block_k=block_k,
     )
-    xp = namespace(query=query, output=output, grad_output=grad_output)
+    given = {"output": output, "grad_output": grad_output, "lse": lse}
+    if grad_lse is not None:
+        given["grad_lse"] = grad_lse
+    xp = namespace(query=query, **given)
+    refuse_transforms("flash_attention_backward", *given.values())
+    common_dtype(xp, **given)
+    for name, array in given.items():
+        require_same_device("query", query, name, array)
     shape = (*plan.lead, plan.query.shape[-2], plan.value.shape[-1])
     for name, array, wanted in (
         ("output", output, shape),

@@ -140,6 +140,11 @@ def sdpa(
         how["is_causal"] = offset <= 0
         if offset > 0:
             how["attn_mask"] = causal_lower_right(q.shape[-2], n_k)
+    if seeing is None and _hides_nan(q, k, scale):
+        inputs = (query, key, value, None)
+        options = _options(query, None, scale, offset)
+        output, lse = _autograd_function().apply(*inputs, options)
+        return (output, lse) if return_lse else output
     with full_precision(q):
         output, lse = _torch_attention(q, k, v, how, return_lse)
     if n_blind:  # even a padding of nothing would copy
@@ -274,18 +279,21 @@ def _n_seen(offset, query, key):
 
 def _forget_unseen(query, key, value, attn_mask):
     """Zeros for what the mask shows to nobody, if it holds what a weight of 0 might not remove."""
-    xp = namespace(query=query)
-    dtype = statistics_dtype(xp, query.dtype)
-    # NaN is not below it, and no product of two overflows. A transform has no one answer to compare.
-    limit = torch.finfo(dtype).max ** 0.25
-    norms = (
-        torch.linalg.vector_norm(x.detach(), dtype=dtype)
-        for x in (query, key, value)
-    )
+    # A transform has no one answer to compare.
     transformed = is_transformed(query, key, value, attn_mask)
-    if not transformed and all(norm <= limit for norm in norms):
+    if not transformed and _tame(query, key, value):
         return query, key, value
-    return core.forget_unseen(xp, query, key, value, attn_mask)
+    return core.forget_unseen(
+        namespace(query=query), query, key, value, attn_mask
+    )
+
+
+def _tame(*tensors):
+    """Whether all numbers are so small that no product of two overflows; NaN is not."""
+    dtype = statistics_dtype(namespace(query=tensors[0]), tensors[0].dtype)
+    limit = torch.finfo(dtype).max ** 0.25
+    norms = (torch.linalg.vector_norm(x.detach(), dtype=dtype) for x in tensors)
+    return all(norm <= limit for norm in norms)
 
 
 def _grouped(query, key, value, attn_mask):
@@ -310,6 +318,18 @@ def _torch_mask(attn_mask, dtype):
     if bias is not None:
         allowed = torch.where(allowed, bias, -math.inf)
     return allowed, seeing
+
+
+def _hides_nan(query, key, scale):
+    """Whether torch's CPU kernel could return 0 for a row with a visible NaN, or with nothing but −∞.
+
+    It takes such a row for one that may see nothing. Our tiles show what is there.
+    """
+    if query.device.type != "cpu" or is_transformed(query, key):
+        return False
+    if not query.numel() or not key.numel():
+        return False
+    return not _tame(query, query * scale if abs(scale) > 1 else query, key)
 
 
 def _torch_attention(query, key, value, how, return_lse):

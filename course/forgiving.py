@@ -4,13 +4,16 @@ A line that needs a package, a file, the network, a keyboard or a notebook's own
 told; the rest of its cell counts. Nothing of this decides a mark, and student code may undo all of it.
 """
 
+import bdb
 import builtins
 import dis
 import importlib.util
 import os
 import re
 import signal
+import subprocess
 import sys
+import time
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -19,6 +22,7 @@ from traitlets.config import Config
 # Answers to input() in one cell, or to one call: a loop that waits for a word must end.
 ANSWERS = 100_000
 AGAIN_SECONDS = 5.0
+ONLY_HERE = (ImportError, OSError, EOFError, UsageError, bdb.BdbQuit, subprocess.SubprocessError)
 # They arrange the student's own notebook and machine.
 ARRANGING = ("matplotlib", "pip", "conda", "mamba", "micromamba", "uv")
 # Programs that time a line repeat it until they know enough.
@@ -39,7 +43,7 @@ class Absent:
         if name.startswith("_"):
             raise AttributeError(name)
         # A bar of progress goes round what it is given.
-        return {"tqdm": _itself, "trange": range}.get(name, self)
+        return {"tqdm": Bar(), "trange": _counted, "prange": range}.get(name, self)
 
     def __bool__(self):
         return False
@@ -70,14 +74,46 @@ class Absent:
     __subclasscheck__ = __instancecheck__
 
 
+class Bar(Absent):
+    """A bar of progress round what it is given."""
+
+    def __init__(self, things=None):
+        self._things = things
+
+    def __call__(self, things=None, *arguments, **options):
+        return Bar(things)
+
+    def __iter__(self):
+        return iter(() if self._things is None else self._things)
+
+    def __len__(self):
+        return 0 if self._things is None else len(self._things)
+
+
+def _counted(*bounds, **options):
+    return Bar(range(*bounds))
+
+
 def _is_tried(frame):
-    """Whether an exception here would be caught in the same function: there is then another way to go on."""
-    entries = dis._parse_exception_table(frame.f_code)
-    return any(entry.start <= frame.f_lasti < entry.end for entry in entries)
+    """Whether an exception here would be caught in the same function: there is then another way to go on.
+
+    What only clears up behind an "except" or a generator catches nothing.
+    """
+    code = frame.f_code
+    entries = [e for e in dis._parse_exception_table(code) if e.start <= frame.f_lasti < e.end]
+    return any(code.co_code[entry.target] == dis.opmap["PUSH_EXC_INFO"] for entry in entries)
 
 
-def _itself(things=None, *arguments, **options):
-    return Absent() if things is None else things
+def _meets_absent(error):
+    """Whether a function that the error went through has or names something that is not here."""
+    trace = error.__traceback__
+    while trace:
+        frame, trace = trace.tb_frame, trace.tb_next
+        if frame.f_code.co_flags & 1:  # a function's own names, not a module's
+            named = (frame.f_globals.get(name) for name in frame.f_code.co_names)
+            if any(issubclass(type(value), Absent) for value in (*frame.f_locals.values(), *named)):
+                return True
+    return False
 
 
 class Forgiving(InteractiveShell):
@@ -88,6 +124,7 @@ class Forgiving(InteractiveShell):
     def __init__(self, **options):
         super().__init__(**options)
         self.told, self.lost, self._absent, self._names, self.asked = [], set(), set(), (), 0
+        self.missing, self._answered, self._any_name = None, 0, False
         self.kernel = Absent()
         sys.path.append(os.getcwd())  # for modules that a cell writes; behind all others
         self._import, builtins.__import__ = builtins.__import__, self._import_or_stand_in
@@ -99,9 +136,11 @@ class Forgiving(InteractiveShell):
 
     async def run_code(self, code_obj, result=None, *, async_=False):
         # IPython runs a cell statement by statement; this is one of them.
-        self._names = code_obj.co_names
+        self._names, self._answered = code_obj.co_names, self.asked
         failed = await super().run_code(code_obj, result, async_=async_)
         error = result.error_in_exec if failed and result else None
+        if isinstance(error, NameError):
+            self.missing = error.name
         if error is None or not self._only_here(error):
             return failed
         self.lost.update(self._names)
@@ -117,9 +156,9 @@ class Forgiving(InteractiveShell):
         """Whether the statement that ended so asks for what there is on a student's machine alone."""
         if self.strict:
             return False
-        if isinstance(error, (ImportError, OSError, EOFError, UsageError)):
+        if isinstance(error, ONLY_HERE) or self.asked > self._answered or _meets_absent(error):
             return True
-        if isinstance(error, NameError) and error.name in self.lost:
+        if isinstance(error, NameError) and (self._any_name or error.name in self.lost):
             return True
         return any(isinstance(self.user_ns.get(name), Absent) for name in self._names)
 
@@ -131,6 +170,7 @@ class Forgiving(InteractiveShell):
             return self._import(name, globals, locals, fromlist, level)
         if _is_tried(sys._getframe(1)):
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        self._any_name |= bool(fromlist) and "*" in fromlist
         self._absent.add(top)  # not looked for again, wherever a function does this a thousand times
         self.tell(f"{top} is not there while it is graded; what is done with it is left out")
         return Absent()
@@ -162,13 +202,14 @@ class Forgiving(InteractiveShell):
 
     def _left_out(self, what, error):
         self.tell(f"{what} was left out ({_short(error)})")
+        return Absent()
 
     def system(self, cmd):
         self.tell("commands with ! are left out")
 
     def getoutput(self, cmd, split=True, depth=0):
         self.tell("commands with ! are left out")
-        return super().getoutput("true", split, depth)
+        return Absent()
 
     def enable_gui(self, gui=None):
         pass
@@ -213,8 +254,8 @@ def again(shell, positions, run):
     Parameters
     ----------
     shell : Forgiving
-    positions : list
-        Of the cells that ended in a NameError.
+    positions : dict
+        Of the cells that ended in a NameError → the name that was missing, None if that is not known.
     run : callable
         ``run(position)`` → whether that cell still fails.
 
@@ -223,7 +264,7 @@ def again(shell, positions, run):
     list
         Of those that came to their end now. What had a name before keeps its value: nothing is undone.
     """
-    waiting, done = list(positions), []
+    waiting, done, end = dict(positions), [], time.monotonic() + AGAIN_SECONDS
 
     def late(*_):
         raise KeyboardInterrupt
@@ -233,10 +274,20 @@ def again(shell, positions, run):
     try:
         for _ in positions:
             before = dict(shell.user_ns)
-            found = [position for position in waiting if not run(position)]
+            found = []
+            for position, missing in waiting.items():
+                # IPython takes the alarm for itself: what would come later would have no end.
+                if time.monotonic() > end:
+                    break
+                if missing is not None and missing not in shell.user_ns:
+                    continue  # a second half run would do a second time what it did
+                if run(position):
+                    waiting[position] = missing and shell.missing
+                else:
+                    found.append(position)
             shell.user_ns.update(before)
             done += found
-            waiting = [position for position in waiting if position not in found]
+            waiting = {position: name for position, name in waiting.items() if position not in found}
             if not found:
                 break
     except BaseException:

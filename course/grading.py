@@ -14,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import nbformat
+from dateutil.tz import gettz
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
@@ -24,6 +25,12 @@ from . import CourseError, hooks, intake, sandbox, settings, text
 DONE = "graded"
 # What the exchange puts beside a notebook: the date, and the word with which it names a feedback page.
 BESIDE = ("timestamp.txt", "submission_secret.txt")
+# What nbgrader reads as it is meant: of other words it leaves out what it does not know, PM too.
+DATE = re.compile(
+    r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d([.,]\d+)?)?"
+    r"( ?(?![AP]M)[A-Z]{1,5}|[+-](0\d|1[0-4]):?[0-5]\d)?",
+    re.ASCII,
+)
 # Modules of the course that no mark hangs on; any other, a new one too, is the grader.
 AROUND = ("__main__", "demo", "export", "feedback", "feedback_style", "harmless", "lms", "matrix", "planting")
 
@@ -97,6 +104,8 @@ def students(root, name, only=None):
 
 def _fault(student):
     """Why this cannot be the name of a student's folder, or nothing: nbgrader finds files by pattern."""
+    if _is_long(student):
+        return f"the student's name {intake.said(student)!r} is too long for a folder here"
     if set(student) & set("*?[]") or not student.isprintable():
         return f"the student's name {intake.said(student)!r} cannot be the name of a folder here"
     return ""
@@ -307,8 +316,11 @@ def _no_date(file):
     if not file.exists():
         return None
     try:
-        words = file.read_bytes()[:200].decode().strip()
-        if re.match(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d", words) and parse_utc(words):
+        if not file.is_file():
+            raise OSError
+        with file.open(encoding="utf-8") as lines:
+            words = lines.read(10_000).strip()
+        if DATE.fullmatch(words) and all(map(gettz, words.split()[2:])) and parse_utc(words):
             return None
     except (ValueError, OverflowError, TypeError, OSError):
         words = "something that cannot be read"
@@ -333,7 +345,14 @@ def _strays(handed_in):
 
 
 def _done_path(root, name, student):
+    if _is_long(student):
+        student = hashlib.sha256(student.encode("utf-8", "replace")).hexdigest()
     return root / DONE / name / f"{student}.json"
+
+
+def _is_long(student):
+    """Whether the name of a folder leaves no room for what the names of files add to it."""
+    return len(student.encode("utf-8", "replace")) > 200
 
 
 def record_of(root, name, student):

@@ -341,7 +341,7 @@ def stub(source):
             if isinstance(statement, (ast.Assign, ast.AnnAssign))
             for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
             for name in ast.walk(target)
-            if isinstance(name, ast.Name)
+            if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
         ]
         return "\n".join(f"{name} = None" for name in targets)
 

@@ -422,7 +422,7 @@ class _Session:
     def __init__(self, assignment, cells, limits):
         self.packages, self.limits = assignment.uses, limits
         self.cells, self.problems, self.stopped, self.dead = list(cells), {}, {}, {}
-        self.began, self.starts, self.box = time.monotonic(), 0, None
+        self.began, self.starts, self.box, self.again = time.monotonic(), 0, None, True
 
     def ask(self, case):
         """``(None, "")`` if the answer is right, else the reason for the student, and a detail for us."""
@@ -461,11 +461,12 @@ class _Session:
                 return False
             self.starts += 1
             self.box = Sandbox(self.limits._replace(seconds=left), self.packages).__enter__()
-            running = None
+            running, all_ran = None, False
             try:
-                self.box.send({"do": "serve", "cells": self.cells})
+                self.box.send({"do": "serve", "cells": self.cells, "again": self.again})
                 for running, source in enumerate(self.cells):
                     self._load(running, source)
+                all_ran = True
                 again = _wanted(self.box.receive(self.limits.call_seconds), "loaded").get("again")
                 for number in again if isinstance(again, list) else ():
                     if type(number) is int and self.problems.get(number, "").endswith("NameError"):
@@ -473,6 +474,10 @@ class _Session:
                 return True
             except Ended as error:
                 self.close()
+                if all_ran and self.again:
+                    # A cell that was run once more ended it, not the last one: so none is.
+                    self.again = False
+                    continue
                 if running is None:
                     self.over = str(error)
                     return False

@@ -42,7 +42,7 @@ def main(descriptor):
 def run_notebook(stream, request):
     """Run code cells one after the other and send each cell's outputs as soon as it is done."""
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
-    page, late, failed = Page(), [], []
+    page, late, failed = Page(), {}, {}
     _print_less(lambda: isinstance(sys.stdout, _Written) and page.is_full())
     for position, source, is_check in request["cells"]:
         began = time.monotonic()
@@ -51,9 +51,9 @@ def run_notebook(stream, request):
         error = next((one["ename"] for one in page.outputs if one["output_type"] == "error"), None)
         # A check may have caught the NameError; one that is slow to fail would be slow to fail again.
         if error and is_check and time.monotonic() - began < 1:
-            failed.append(position)
+            failed[position] = None
         elif error == "NameError":
-            late.append(position)
+            late[position] = page.shell.missing
     cells = {position: (source, is_check) for position, source, is_check in request["cells"]}
 
     def still_fails(position):
@@ -180,7 +180,7 @@ def _small(outputs):
 
 def serve_functions(stream, request):
     """Run the student's cells, then call functions on request until the grader hangs up."""
-    shell, late = forgiving.start(), []
+    shell, late = forgiving.start(), {}
     _draw_nothing()
     _print_less(lambda: isinstance(sys.stdout, _Nowhere))
     shell.display_formatter.format = lambda *arguments, **options: ({}, {})
@@ -191,7 +191,8 @@ def serve_functions(stream, request):
             problem = _run_cell(shell, source)
         wire.send(stream, {"cell": position, "problem": problem})
         if problem and problem[0] == "NameError":
-            late.append(position)
+            late[position] = shell.missing
+    late = late if request.get("again", True) else {}
     done = forgiving.again(shell, late, lambda position: _run_cell(shell, request["cells"][position]))
     wire.send(stream, {"loaded": True} | ({"again": done} if done else {}))
     while (call := wire.receive(stream, trusted=True)) is not None:

@@ -39,6 +39,7 @@ from attnlib import (
 Q, K, V = random_qkv(1, (), 3, 3, 4, 4)
 CAUSAL = causal_mask(3, 3)
 EYE = np.eye(3, dtype=int)
+WHOLE = [[0, -1, -2], [-1, 0, -1], [-2, -1, 0]]
 BIAS = np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 1.0], [2.0, 0.5, 0.0]])
 WORDS = {"numpy": numpy, "torch": torch, "attnlib": attnlib, "combine_masks": combine_masks} | {
     "causal_mask": causal_mask,
@@ -97,6 +98,15 @@ def _(message):
 @advice("a mask of 0 and 1 as a list", lambda: attention(Q, K, V, CAUSAL.astype(int).tolist()), plain(CAUSAL))
 def _(message):
     return attention(Q, K, V, follow(message, AS_IN, attn_mask=CAUSAL.astype(int).tolist(), query=Q))
+
+
+@advice(
+    "whole numbers as a bias in a list",
+    lambda: attention(Q, K, V, WHOLE),
+    lambda: plain_attention(Q, K, V, 1.0 * np.array(WHOLE))[0],
+)
+def _(message):
+    return attention(Q, K, V, follow(message, AS_IN, attn_mask=WHOLE, query=Q))
 
 
 @advice("a bias as a list", lambda: attention(Q, K, V, BIAS.tolist()), plain(BIAS))
@@ -407,6 +417,8 @@ PLAIN = {
     "wanted one type for all": lambda: attention(Q, np.float32(K), V),
     "wanted at least 2 axes": lambda: attention(Q[0], K, V),
     "wanted at least 1 axis": lambda: core.softmax(np.array(1.0)),
+    "at least 16 bits": lambda: attention(*(a.to(torch.float8_e4m3fn) for a in tensors(Q, K, V))),
+    "wanted \\(..., Tq, keys\\)": lambda: online.update(STATE, Q[0], V),
     "needs a head axis": lambda: attention(Q, K, V, enable_gqa=True),
     "wanted the same number": lambda: attention(Q[None], K[None], np.stack([V] * 2), enable_gqa=True),
     "wanted a multiple": lambda: attention(

@@ -529,3 +529,33 @@ def test_programs_leave_their_inputs_alone(algorithm):
     if algorithm in FORWARD:
         FORWARD[algorithm](FastMemory(), *arrays, **blocks)
     assert all(np.array_equal(a, b) for a, b in zip(everything, before, strict=True))
+
+
+def test_small_integers_of_other_libraries_do_not_overflow():
+    assert flops(*np.array([32768, 32768, 128], np.int32)) == flops(32768, 32768, 128) == 549755813888
+    got = tiles(
+        np.uint8(200), np.uint8(100), *[np.uint8(16)] * 2, is_causal=True, causal_align="bottom_right"
+    )
+    assert got == tiles(200, 100, 16, 16, is_causal=True, causal_align="bottom_right")
+    assert traffic("plain", np.int16(256), np.int16(256), np.int16(64)) == traffic("plain", 256, 256, 64)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, True, np.True_, "4"])
+def test_B12_sizes_that_are_no_counts_are_refused(wrong):
+    for call in (
+        lambda: flops(wrong, 4, 5),
+        lambda: flops(4, 4, wrong),
+        lambda: tiles(wrong, 4, 2, 2),
+        lambda: tiles(4, 4, 2, wrong),
+        lambda: traffic("plain", 4, wrong, 2),
+        lambda: extra_memory("plain", wrong, 4),
+        lambda: fast_memory(4, 4, wrong),
+    ):
+        with pytest.raises(AttnError, match="wanted a whole number"):
+            call()
+
+
+@pytest.mark.parametrize("wrong", [-1.0, 0, math.inf, math.nan, True, "4", None, 1j])
+def test_limits_that_are_no_positive_numbers_are_refused(wrong):
+    with pytest.raises(AttnError, match="peak is .*wanted a positive number"):
+        roofline(1.0, 1.0, peak=wrong, bandwidth=1.0)

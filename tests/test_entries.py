@@ -226,6 +226,23 @@ def test_N02_every_form_of_mask_is_right_or_refused(entry, kind):
             close(lse, want_lse)
 
 
+@every
+def test_a_visible_nan_and_scores_that_overflow_show(entry):
+    """torch's CPU kernel takes such a row for one that may see nothing, and returns 0."""
+    dtype = getattr(torch, entry.dtypes[0])
+    large = torch.finfo(dtype).max ** 0.5
+    for how in ({}, {"is_causal": True, "causal_align": "bottom_right"}):
+        query, key, value = (torch.from_numpy(a).to(dtype) for a in random_qkv(15, (1, 1), 3, 5, 4, 4))
+        query[..., 1, 0] = math.nan
+        output, lse = entry(query, key, value, **how)
+        assert output[..., 1, :].isnan().all() and not output[..., [0, 2], :].isnan().any()
+        assert lse is None or (lse[..., 1].isnan().all() and not lse[..., [0, 2]].isnan().any())
+        if entry.name.startswith(("flex", "kernels")):
+            continue  # FlexAttention gives 0 there, and Triton's interpreter warns of the overflow
+        query = torch.full_like(query, 10 * large)
+        assert entry(query, -query[..., :1, :].expand_as(key), value, **how)[0].isnan().all()
+
+
 REFUSED = {
     "which corner does the diagonal start from": {"is_causal": True},
     "wanted 'top_left' or 'bottom_right'": {"is_causal": True, "causal_align": "left"},
@@ -337,11 +354,26 @@ def test_F2_any_finite_scale_with_any_mask(entry, scale):
 
 
 @every
-@pytest.mark.parametrize("scale", [math.inf, math.nan, "0.5", [1.0, 2.0], 1e39, True], ids=repr)
+@pytest.mark.parametrize(
+    "scale",
+    [math.inf, math.nan, "0.5", b"0.5", [1.0, 2.0], 1e39, True, torch.tensor(True), np.complex128(1 + 2j)],
+    ids=repr,
+)
 def test_a_scale_that_is_no_number_of_that_type_is_refused(entry, scale):
     arrays = [torch.ones(1, 2, 3)] * 3
     with pytest.raises(AttnError, match="scale is"):
         entry(*arrays, scale=scale)
+
+
+@every
+def test_the_largest_scale_that_is_taken(entry):
+    zero, key = torch.zeros(1, 2, 4), torch.randn(1, 3, 4)
+    close(
+        entry(zero, key, key, scale=1.7e38)[0],
+        key.mean(1, keepdim=True).expand(1, 2, 4),
+        rtol=1e-6,
+        atol=1e-6,
+    )
 
 
 # --- autocast -----------------------------------------------------------------------------------------------

@@ -14,8 +14,10 @@ from attnlib import (
     padding_mask,
     project,
     repeat_heads,
+    scores,
     split_heads,
     to_ignore,
+    weighted_sum,
 )
 from attnlib.examples import three_tokens
 
@@ -222,3 +224,19 @@ def test_sdpa_itself_is_the_same_function_on_the_layers_heads():
     example = three_tokens()
     q, k, v = (torch.asarray(a) for a in (example.query, example.key, example.value))
     close(attention(q, k, v, is_causal=True), sdpa(q, k, v, is_causal=True))
+
+
+def test_two_types_give_the_wider_one(lib):
+    got = project(lib.array([[1.0]], "float32"), lib.array([[1e300]]))
+    assert lib.dtype(got) == "float64" and float(got[0, 0]) == 1e300
+    with pytest.raises(ShapeError, match="weight has type .*int64, wanted floating"):
+        project(lib.array([[1.0]]), lib.array(np.array([[2]])))
+
+
+def test_no_step_reads_another_devices_memory():
+    """On a CPU torch multiplies with a tensor that has no memory at all, and returns what lay about."""
+    here, there = torch.ones(2, 2), torch.ones(2, 2, device="meta")
+    for call in (project, scores, weighted_sum):
+        for pair in ((here, there), (there, here)):
+            with pytest.raises(ShapeError, match="wanted one device"):
+                call(*pair)

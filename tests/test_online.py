@@ -10,7 +10,7 @@ import pytest
 import torch
 from oracle import LIBRARIES, close, to_numpy
 
-from attnlib import ShapeError, online, softmax
+from attnlib import MaskError, ShapeError, online, softmax
 from attnlib.examples import three_tokens
 from attnlib.online import OnlineState, finish, from_result, merge, start, update
 
@@ -418,3 +418,32 @@ def test_shapes_that_do_not_fit_are_refused():
         finish(OnlineState(0, 0, 0, True))
     with pytest.raises(ShapeError, match="different libraries"):
         update(state, np.zeros((2, 1)), torch.zeros(1, 3))
+
+
+def test_what_is_allowed_is_boolean_and_fits(lib):
+    scores, value = lib.array(np.ones((2, 3))), lib.array(np.ones((3, 1)))
+    state = start((2,), 1, like=value)
+    for wrong, words in (
+        (np.zeros((2, 3)), "wanted boolean"),
+        (np.ones((2, 3), int), "wanted boolean"),
+        (np.ones((4, 2, 3), bool), "3 axes"),
+        (np.ones((2, 2), bool), "axis -1"),
+    ):
+        with pytest.raises(MaskError, match=words):
+            update(state, scores, value, lib.array(wrong))
+
+
+def test_N13_what_a_hidden_key_holds_stays_hidden(lib):
+    value = np.array([[1.0], [np.nan], [3.0]])
+    allowed = np.array([[True, False, True]] * 2)
+    state = start((2,), 1, like=lib.array(value))
+    state = update(state, lib.array(np.zeros((2, 3))), lib.array(value), lib.array(allowed))
+    close(finish(state)[0], [[2.0], [2.0]])
+
+
+def test_a_state_takes_in_no_wider_numbers_and_no_other_rows(lib):
+    state = start((2,), 1, like=lib.array([1.0], "float32"))
+    with pytest.raises(ShapeError, match="start it like the wider of the two"):
+        update(state, lib.array(np.zeros((2, 3))), lib.array(np.zeros((3, 1))))
+    with pytest.raises(ShapeError, match="the state has 2 rows"):
+        update(state, lib.array(np.zeros((1, 3)), "float32"), lib.array(np.zeros((3, 1)), "float32"))
