@@ -55,7 +55,10 @@ STEPS = {
     # The graders under test: kill matrix, hostile class, hub.
     "course": [[PYTHON, "-m", "pytest", "-q", *COURSE_TESTS, "-n", "2", "--durations=5"]],
     # Last, so that the closing lines of the whole run are pytest's.
-    "tests": [[PYTHON, "-m", "pytest", "-q", "--ignore-glob=*/test_course_*", "--cov", "--cov-report=term"]],
+    "tests": [
+        [PYTHON, "-m", "pytest", "-q", "--ignore-glob=*/test_course_*", "-n", "2", "--dist", "loadfile"]
+        + ["--cov", "--cov-report=term", "--durations=5"]
+    ],
 }
 # Only when named: the library on the oldest and the newest versions that pyproject.toml promises.
 ON_REQUEST = {"ranges": [[PYTHON, "tools/check_ranges.py"]]}
