@@ -574,6 +574,15 @@ STAMPS = [
     "2027-02-01 99:99 UTC",
     "99999-01-01",
     "2027-02-01",
+    # nbgrader leaves out what it does not know, and a point of a late student with it
+    "2030-01-31 09:00 PM",
+    "2030-01-31 21:00:00 +0100",
+    "2030-01-31 21:00:00 +01:00",
+    "2030-01-31 21:00:00 UTC -5",
+    "2030-01-31 21:00:00+99:00",
+    "2030-01-31 21:00:00 PST",
+    "2030-01-31 21:00 foo",
+    "2030-01-31 21:00" + 300 * " " + "garbage",
 ]
 
 
@@ -591,6 +600,12 @@ def test_a_date_as_platforms_write_it_is_one(stamp, tmp_path):
     if stamp:
         (tmp_path / "timestamp.txt").write_text(f"{stamp}\n")
     assert grading._no_date(tmp_path / "timestamp.txt") is None
+
+
+def test_a_folder_whose_name_leaves_no_room_for_a_files_stops_nobody(tmp_path):
+    name = "n" * 252
+    assert "is too long" in grading._fault(name) and not grading._fault("n" * 200)
+    assert len(grading._done_path(tmp_path, "1_one_head", name).name) < 100
 
 
 def test_a_hand_in_without_a_date_that_can_be_read_is_refused_and_told(tmp_path):

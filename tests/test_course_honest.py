@@ -59,6 +59,18 @@ LINES = [
     "exit()",
     "quit()",
 ]
+# The same, where what follows in the cell uses what is not there.
+USED = [
+    "n = int(input())",
+    "gpu = !nvidia-smi -L\nprint(gpu[0])",
+    "r = %memit -o 1\nprint(r.mem_usage)",
+    "from tqdm import tqdm\nbar = tqdm(range(3))\nfor i in bar:\n    bar.set_description('x')\nassert i == 2",
+    "from numba import prange\nassert [i for i in prange(3)] == [0, 1, 2]",
+    "def compared():\n    import torch\n    return torch.zeros(3) + 1\ncompared()",
+    "import subprocess, sys\nsubprocess.check_call([sys.executable, '-m', 'pip', 'install', 'x'])",
+    "breakpoint()",
+    "try:\n    from numba import njit\nexcept ImportError:\n    %pip install numba\n    from numba import njit\n@njit\ndef faster(x):\n    return x\nassert faster(1) == 1",
+]
 # Cells of their own, before all others and after them.
 BEFORE = [
     "from __future__ import annotations\ndef noted(x: Unknown) -> Nothing: pass",
@@ -98,7 +110,7 @@ def _sandbox():
 
 def test_each_line_that_cannot_work_is_left_out_alone():
     """Each in a cell of its own with a line after it, which is reached; and no cell has a problem."""
-    cells = ["import numpy as np", *(f"{line}\nreached_{n} = {n}" for n, line in enumerate(LINES))]
+    cells = ["import numpy as np", *(f"{line}\nreached_{n} = {n}" for n, line in enumerate([*LINES, *USED]))]
     with sandbox.Sandbox() as box:
         box.send({"do": "serve", "cells": cells})
         problems = {}
@@ -106,9 +118,18 @@ def test_each_line_that_cannot_work_is_left_out_alone():
             if reply.get("problem"):
                 problems[cells[reply["cell"]]] = reply["problem"]
         assert problems == {}
-        for n, line in enumerate(LINES):
+        for n, line in enumerate([*LINES, *USED]):
             box.send({"do": "get", "name": f"reached_{n}"})
             assert box.receive(20).get("value") == n, line
+
+
+def test_a_cell_that_ran_in_part_is_run_again_only_when_its_name_is_there():
+    with sandbox.Sandbox() as box:
+        box.send({"do": "serve", "cells": ["W = [1, 2, 3]", "W.pop()\nprint(typo)"]})
+        while "loaded" not in box.receive(60):
+            pass
+        box.send({"do": "get", "name": "W"})
+        assert box.receive(20).get("value") == [1, 2]
 
 
 def test_what_is_not_there_makes_nothing_right():
@@ -210,6 +231,15 @@ def test_a_right_notebook_turned_round_has_full_points(name, tmp_path):
     _, about = graded(name, moved(planting.submission(text.load(name))), tmp_path)
     full(about)
     assert len(about["notes"]) <= 1, about["notes"]
+
+
+def test_a_cell_that_ends_python_when_it_is_run_again_costs_nothing(tmp_path):
+    name = text.names()[0]
+    notebook = planting.submission(text.load(name))
+    notebook.cells.insert(
+        0, nbformat.v4.new_code_cell("w = softmax(np.zeros((2, 2)))\nimport os\nos._exit(0)")
+    )
+    full(graded(name, notebook, tmp_path)[1])
 
 
 @pytest.mark.parametrize(("used", "left"), [(12.0, 48.0), (55.0, 10.0), (66.0, 10.0)])
