@@ -499,10 +499,9 @@ def read_mask(attn_mask, shape, dtype):
             f"if 1 means may attend"
         )
     check_fits(tuple(attn_mask.shape), tuple(shape))
-    if floating:
-        require_floating(xp, attn_mask.dtype, "attn_mask")
     if not floating:
         return attn_mask, None
+    require_floating(xp, attn_mask.dtype, "attn_mask")
     lowest = max(
         float(xp.finfo(attn_mask.dtype).min), float(xp.finfo(dtype).min)
     )

@@ -329,7 +329,8 @@ def _hides_nan(query, key, scale):
         return False
     if not query.numel() or not key.numel():
         return False
-    return not _tame(query, query * scale if abs(scale) > 1 else query, key)
+    # What is tame after it has grown was tame before.
+    return not _tame(query * scale if abs(scale) > 1 else query, key)
 
 
 def _torch_attention(query, key, value, how, return_lse):
